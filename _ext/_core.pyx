@@ -1,0 +1,3 @@
+# cython: language_level=3
+"""prophet_mx._core: the compiled part, one extension module made of the files below (each says what it is for)."""
+include "mxapi.pyx"

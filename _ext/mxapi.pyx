@@ -1,0 +1,84 @@
+# MXNet's C functions, as pointers found in the loaded library: no header, no link, no C++ ABI.
+#
+# Contract: load_mxnet() runs once, with the GIL, before any other use of MX; afterwards MX is only read, from any thread.
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+# What an engine op receives: completing the op is callback(engine, param, NULL). The object lives on the caller's stack, so
+# an op that completes later copies it. Layout valid for MXNet 1.9.x (include/mxnet/engine.h, CallbackOnComplete).
+cdef struct OnComplete:
+    void (*callback)(void* engine, void* param, const void* error) noexcept nogil
+    void* engine
+    void* param
+
+# mxnet::Context and mxnet::FnProperty, as MXEnginePushAsyncND reads them.
+cdef struct EngineContext:
+    int dev_type
+    int dev_id
+
+cdef enum:
+    DEV_CPU = 1
+    FN_ASYNC = 4
+
+ctypedef void (*async_fn)(void* run_context, void* on_complete, void* param) noexcept nogil
+
+cdef struct MXApi:
+    const char* (*get_last_error)() noexcept nogil
+    int (*engine_push_async_nd)(async_fn, void*, void (*)(void*) noexcept nogil, void*, void**, int, void**, int,
+                                const int*, int, const char*, bint) noexcept nogil
+    int (*get_op_handle)(const char*, void**) noexcept nogil
+    int (*imperative_invoke)(void*, int, void**, int*, void***, int, const char**, const char**) noexcept nogil
+    int (*autograd_set_recording)(int, int*) noexcept nogil
+    int (*kv_push)(void*, uint32_t, const int*, void**, int) noexcept nogil
+    int (*kv_push_ex)(void*, uint32_t, const char**, void**, int) noexcept nogil
+    int (*kv_pushpull)(void*, uint32_t, const int*, uint32_t, const int*, void**, void**, int) noexcept nogil
+    int (*kv_pushpull_ex)(void*, uint32_t, const char**, uint32_t, const char**, void**, void**, int) noexcept nogil
+    void* op_copyto
+
+cdef MXApi MX
+
+MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MXImperativeInvoke",
+                   "MXAutogradSetIsRecording", "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull",
+                   "MXKVStorePushPullEx")
+
+
+def load_mxnet(dict addresses) -> None:
+    """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library."""
+    cdef uintptr_t[9] found
+    for i, name in enumerate(MXNET_FUNCTIONS):
+        found[i] = <uintptr_t>addresses[name]
+    (<void**>&MX.get_last_error)[0] = <void*>found[0]
+    (<void**>&MX.engine_push_async_nd)[0] = <void*>found[1]
+    (<void**>&MX.get_op_handle)[0] = <void*>found[2]
+    (<void**>&MX.imperative_invoke)[0] = <void*>found[3]
+    (<void**>&MX.autograd_set_recording)[0] = <void*>found[4]
+    (<void**>&MX.kv_push)[0] = <void*>found[5]
+    (<void**>&MX.kv_push_ex)[0] = <void*>found[6]
+    (<void**>&MX.kv_pushpull)[0] = <void*>found[7]
+    (<void**>&MX.kv_pushpull_ex)[0] = <void*>found[8]
+    mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
+
+
+cdef int mx_check(int code) except -1:
+    """Raise MXNet's own error (mxnet.base.MXNetError) for a call that returned non-zero."""
+    if code != 0:
+        from mxnet.base import MXNetError
+        raise MXNetError((<bytes>MX.get_last_error()).decode("utf-8", "replace"))
+    return 0
+
+
+cdef inline int copy_array(void* source, void* target) noexcept nogil:
+    """Push MXNet's own whole-array copy (any device, any internal layout) and return its code. Never blocks."""
+    cdef:
+        int count = 1, previous = 0, code
+        void* inputs[1]
+        void* targets[1]
+        void** outputs = targets
+    inputs[0] = source
+    targets[0] = target
+    MX.autograd_set_recording(0, &previous)          # a copy of ours is no part of the caller's autograd graph
+    code = MX.imperative_invoke(MX.op_copyto, 1, inputs, &count, &outputs, 0, NULL, NULL)
+    if previous:
+        MX.autograd_set_recording(1, &previous)
+    return code

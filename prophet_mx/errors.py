@@ -1,0 +1,29 @@
+"""Every error that prophet_mx raises on purpose derives from :class:`ProphetError`."""
+
+
+class ProphetError(Exception):
+    """Base class of all errors of prophet_mx."""
+
+
+class MXNetMissingError(ProphetError, ImportError):
+    """MXNet is not installed; the message names the extra that installs it."""
+
+
+class UnsupportedMXNetError(ProphetError):
+    """The installed MXNet is one whose engine layout is not known."""
+
+
+class ConfigError(ProphetError, ValueError):
+    """A setting has a wrong value; the message names the setting, the value and what is allowed."""
+
+
+class KVStoreError(ProphetError, ValueError):
+    """A call to :class:`~prophet_mx.ScheduledKVStore` that cannot be carried out; nothing was sent."""
+
+
+class ProfileError(ProphetError, ValueError):
+    """A profile that is empty, truncated or inconsistent."""
+
+
+class LaunchError(ProphetError):
+    """A job could not be started."""
