@@ -1,0 +1,240 @@
+"""The lower bound against every schedule there is, on instances small enough to try them all."""
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prophet_mx.bound import (Sending, communication_seconds, lower_bound, replay, rho, scaled_to_rho, send_order,
+                              worker_rate)
+from prophet_mx.errors import ConfigError, ProfileError
+from prophet_mx.profile import Gradient, GradientProfile
+
+
+def make(sizes, forward, backward, steps=None):
+    gradients = [Gradient(f"g{index}", *fields) for index, fields in enumerate(zip(sizes, forward, backward))]
+    return GradientProfile("tiny", gradients, steps or [[index] for index in reversed(range(len(sizes)))])
+
+
+class Machine:
+    """One worker in slots of one time unit: a device that computes in order, a link that sends one byte per slot.
+
+    A state is (iterations finished, operators finished in this one, time left of the running one, bytes left per gradient);
+    operators are backward of the last layer to the first, then forward of the first to the last.
+    """
+
+    def __init__(self, profile):
+        self.sizes = tuple(g.bytes for g in profile.gradients)
+        self.count = len(self.sizes)
+        self.times = [int(g.backward) for g in reversed(profile.gradients)] + [int(g.forward) for g in profile.gradients]
+        self.step_of = {index: step for step in profile.steps for index in step}
+        self.start = self.settle((0, 0, self.times[0], self.sizes))
+
+    def ready(self, state, index):
+        """Whether the backward operators of all gradients in the step of ``index`` have finished."""
+        return state[1] >= self.count - min(self.step_of[index])
+
+    def can_run(self, state):
+        operator = state[1] - self.count
+        return operator < 0 or state[3][operator] == 0
+
+    def settle(self, state):
+        """Operators that have no time left, and may run, finish."""
+        iterations, finished, left, unsent = state
+        while left == 0 and self.can_run((iterations, finished, left, unsent)):
+            finished += 1
+            if finished == len(self.times):
+                iterations, finished, unsent = iterations + 1, 0, self.sizes
+            left = self.times[finished]
+            if sum(self.times) == 0 and finished == 0:
+                break
+        return iterations, finished, left, unsent
+
+    def after(self, state, sent):
+        """The state one slot later, in which a byte of gradient ``sent`` (None: nothing) was sent and the device worked."""
+        iterations, finished, left, unsent = state
+        if left and self.can_run(state):
+            left -= 1
+        if sent is not None:
+            unsent = unsent[:sent] + (unsent[sent] - 1,) + unsent[sent + 1:]
+        return self.settle((iterations, finished, left, unsent))
+
+    def choices(self, state):
+        """The gradients of which the link may send a byte."""
+        return [index for index in range(self.count) if state[3][index] and self.ready(state, index)]
+
+    def fastest(self, iterations):
+        """Slots that the best of all schedules needs; idling is a choice in every slot."""
+        states, slots = {self.start}, 0
+        while not any(state[0] >= iterations for state in states):
+            states = {self.after(state, sent) for state in states for sent in self.choices(state) + [None]}
+            slots += 1
+        return slots
+
+    def run(self, iterations, choose):
+        """Slots that one schedule needs; ``choose`` picks from the gradients that may be sent."""
+        state, slots = self.start, 0
+        while state[0] < iterations:
+            choices = self.choices(state)
+            state = self.after(state, choose(choices) if choices else None)
+            slots += 1
+        return slots
+
+
+@st.composite
+def tiny(draw, most=4):
+    count = draw(st.integers(1, most))
+    short = st.lists(st.integers(0, 3), min_size=count, max_size=count)
+    sizes = draw(st.lists(st.integers(1, 3), min_size=count, max_size=count))
+    cuts = draw(st.lists(st.booleans(), min_size=count - 1, max_size=count - 1))
+    steps = [[count - 1]]
+    for index, cut in zip(reversed(range(count - 1)), cuts):
+        if cut:
+            steps.append([index])
+        else:
+            steps[-1].append(index)
+    backward = draw(short.filter(any))
+    return make(sizes, draw(short), backward, steps)
+
+
+@settings(max_examples=150, deadline=None)
+@given(tiny(), st.integers(1, 3))
+def test_no_schedule_beats_the_bound_and_strict_priority_reaches_it(profile, iterations):
+    machine = Machine(profile)
+    bound = lower_bound(profile, 1.0) * iterations
+    assert machine.fastest(iterations) == bound
+    assert machine.run(iterations, min) == bound
+
+
+@settings(max_examples=40, deadline=None)
+@given(tiny(most=3))
+def test_no_schedule_beats_the_bound_by_switching_within_a_slot(profile):
+    halves = make([2 * g.bytes for g in profile.gradients], [2 * g.forward for g in profile.gradients],
+                  [2 * g.backward for g in profile.gradients], profile.steps)
+    assert Machine(halves).fastest(2) == 2 * 2 * lower_bound(profile, 1.0)
+
+
+def test_a_schedule_that_is_not_urgent_first_can_miss_the_bound():
+    profile = make([2, 4], [3, 1], [2, 1])
+    machine = Machine(profile)
+    assert lower_bound(profile, 1.0) == 9
+    assert machine.run(5, min) == 5 * 9
+    assert machine.run(5, max) == 5 * 11
+
+
+def test_a_bound_worked_out_by_hand():
+    # Backward ends at 3. Gradient 1 (4 bytes) is sent from 1, interrupted at 3 by gradient 0 (2 bytes, until 5), and sent
+    # from 5 to 7; forward 0 runs from 5 to 8, forward 1 from 8 to 9. Compute alone is 7, the bytes alone 6.
+    profile = make([2, 4], [3, 1], [2, 1])
+    late = make([2, 4], [3, 1], [2, 1], [[0, 1]])
+    assert replay(profile, 1.0) == [Sending(1, 0, 2), Sending(0, 2, 4), Sending(1, 4, 6)]
+    assert lower_bound(profile, 1.0) == 9
+    assert replay(late, 1.0) == [Sending(0, 0, 2), Sending(1, 2, 6)]
+    assert lower_bound(late, 1.0) == 10
+    assert communication_seconds(profile, 1.0) == 6 and rho(profile, 1.0) == pytest.approx(6 / 7)
+
+
+REAL = st.floats(1e-3, 10)
+
+
+@st.composite
+def profiles(draw):
+    count = draw(st.integers(1, 12))
+    column = st.lists(REAL, min_size=count, max_size=count)
+    sizes = draw(st.lists(st.integers(1, 10**6), min_size=count, max_size=count))
+    borders = sorted(draw(st.sets(st.integers(1, count - 1))) if count > 1 else ())
+    edges = [0] + borders + [count]
+    steps = [list(range(low, high)) for low, high in zip(edges, edges[1:])][::-1]
+    return make(sizes, draw(column), draw(column), steps)
+
+
+RATES = st.floats(1e2, 1e8)
+
+
+@given(profiles(), RATES)
+def test_the_bound_is_at_least_the_compute_and_the_communication_time(profile, rate):
+    bound = lower_bound(profile, rate) * (1 + 1e-9)
+    first_ready = min(profile.backward_ready_times())
+    assert bound >= profile.compute_seconds
+    assert bound >= first_ready + communication_seconds(profile, rate) >= communication_seconds(profile, rate)
+    assert bound <= (profile.compute_seconds + communication_seconds(profile, rate)) * (1 + 2e-9)
+
+
+@given(profiles(), RATES, st.floats(1, 100))
+def test_a_faster_link_never_raises_the_bound(profile, rate, factor):
+    assert lower_bound(profile, rate * factor) <= lower_bound(profile, rate) * (1 + 1e-9)
+
+
+@given(profiles(), RATES, st.integers(0, 11), st.integers(1, 10**6))
+def test_a_larger_gradient_never_lowers_the_bound(profile, rate, which, more):
+    sizes = [g.bytes for g in profile.gradients]
+    sizes[which % len(sizes)] += more
+    larger = make(sizes, [g.forward for g in profile.gradients], [g.backward for g in profile.gradients], profile.steps)
+    assert lower_bound(larger, rate) >= lower_bound(profile, rate) * (1 - 1e-9)
+
+
+@given(profiles())
+def test_an_endless_link_leaves_the_compute_time(profile):
+    assert lower_bound(profile, 1e15) == pytest.approx(profile.compute_seconds, rel=1e-6)
+
+
+@given(profiles(), RATES)
+def test_the_replay_sends_every_byte_once_after_it_is_ready_and_most_urgent_first(profile, rate):
+    sendings, ready = replay(profile, rate), profile.ready_times()
+    sent = [math.fsum(s.end - s.start for s in sendings if s.gradient == index) for index in range(len(ready))]
+    total = communication_seconds(profile, rate)
+    assert sent == pytest.approx([g.bytes / rate for g in profile.gradients], rel=1e-6, abs=1e-9 * total)
+    for sending, following in zip(sendings, sendings[1:]):
+        assert sending.end <= following.start
+    ends = {sending.gradient: sending.end for sending in sendings}
+    for sending in sendings:
+        assert sending.start >= ready[sending.gradient]
+        for urgent in range(sending.gradient):
+            assert ready[urgent] >= sending.end or ends[urgent] <= sending.start
+
+
+@given(profiles(), RATES)
+def test_the_send_order_is_that_of_the_last_bytes(profile, rate):
+    order = send_order(profile, rate)
+    ends = {sending.gradient: sending.end for sending in replay(profile, rate)}
+    assert sorted(order) == list(range(len(profile.gradients)))
+    assert [ends[index] for index in order] == sorted(ends.values())
+
+
+def test_the_replay_of_observed_ready_times_needs_no_compute_times():
+    profile = GradientProfile.from_samples("job", ["a", "b", "c"], [10, 10, 10], [[3.0, 2.0, 0.0]])
+    assert replay(profile, 5.0) == [Sending(2, 0, 2), Sending(1, 2, 3), Sending(0, 3, 5), Sending(1, 5, 6)]
+    assert send_order(profile, 5.0) == [2, 0, 1]
+    with pytest.raises(ProfileError, match="compute"):
+        lower_bound(profile, 5.0)
+
+
+def test_what_becomes_ready_later_and_is_less_urgent_does_not_divide_a_sending():
+    profile = GradientProfile.from_samples("job", ["a", "b"], [10, 10], [[0.0, 1.0]])
+    assert replay(profile, 5.0) == [Sending(0, 0, 2), Sending(1, 2, 4)]
+
+
+def test_scaling_to_a_ratio_changes_sizes_and_not_times():
+    profile = make([10**6, 3 * 10**6], [0.2, 0.2], [0.3, 0.3])
+    scaled = scaled_to_rho(profile, 1e6, 2.0)
+    assert rho(scaled, 1e6) == pytest.approx(2.0, rel=1e-5)
+    assert scaled.compute_seconds == profile.compute_seconds
+    with pytest.raises(ProfileError):
+        scaled_to_rho(profile, 1e6, 0)
+
+
+def test_a_workers_share_of_the_busiest_link():
+    assert worker_rate(100.0, 2, 1) == 50.0
+    assert worker_rate(100.0, 4, 2) == 50.0
+    assert worker_rate(100.0, 1, 4) == 100.0
+    for workers, servers in ((0, 1), (1, 0), (1.5, 1), (True, 1)):
+        with pytest.raises(ConfigError):
+            worker_rate(100.0, workers, servers)
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast", None])
+def test_a_rate_that_is_none_is_rejected(rate):
+    profile = make([1], [1], [1])
+    for use in (lower_bound, replay, send_order, communication_seconds, rho):
+        with pytest.raises(ConfigError, match="rate"):
+            use(profile, rate)
