@@ -1,0 +1,410 @@
+# The engine driver: MXNet's engine ops and the kernel's counters on one side, the scheduler's events and decisions on the other.
+#
+# Per unit and iteration two native ops go onto MXNet's engine around the store's own request:
+#   gate   runs when the unit's bytes are ready; tells the scheduler and completes only when the scheduler releases the unit, which
+#          holds back the request behind it
+#   done   runs when the request was answered
+#
+# Threads and locks. `lock` guards everything in Driver and its Scheduler. It is taken by engine threads (in gate and done), by the
+# driver's own native thread, and by Python threads; nobody who holds it takes the GIL, blocks, or runs user code. Completing a gate
+# under it is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs nothing inline on completion).
+from libc.math cimport INFINITY
+
+cdef extern from "<pthread.h>" nogil:
+    ctypedef struct pthread_mutex_t:
+        pass
+    ctypedef struct pthread_cond_t:
+        pass
+    ctypedef struct pthread_condattr_t:
+        pass
+    ctypedef unsigned long pthread_t
+    int pthread_mutex_init(pthread_mutex_t*, void*)
+    int pthread_mutex_destroy(pthread_mutex_t*)
+    int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_unlock(pthread_mutex_t*)
+    int pthread_condattr_init(pthread_condattr_t*)
+    int pthread_condattr_setclock(pthread_condattr_t*, int)
+    int pthread_cond_init(pthread_cond_t*, pthread_condattr_t*)
+    int pthread_cond_destroy(pthread_cond_t*)
+    int pthread_cond_signal(pthread_cond_t*)
+    int pthread_cond_wait(pthread_cond_t*, pthread_mutex_t*)
+    int pthread_cond_timedwait(pthread_cond_t*, pthread_mutex_t*, const timespec*)
+    int pthread_create(pthread_t*, void*, void* (*)(void*) noexcept nogil, void*)
+    int pthread_join(pthread_t, void**)
+
+cdef extern from "<time.h>" nogil:
+    cdef struct timespec:
+        long tv_sec
+        long tv_nsec
+    int clock_gettime(int, timespec*)
+    int CLOCK_MONOTONIC
+
+cdef enum DrainSource:
+    DRAIN_TCP = 0
+    DRAIN_FED = 1                   # totals come from feed_drained(): a Python thread reads them (NIC counters)
+    DRAIN_PREDICTED = 2             # bytes / rate, corrected by the answers
+
+cdef double POLL_MIN = 0.0002       # seconds between samples while a window holds something back
+cdef double POLL_MAX = 0.002
+cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
+
+# Contexts and op properties that engine ops refer to by address.
+cdef EngineContext CPU_CONTEXT = EngineContext(DEV_CPU, 0)
+cdef int ASYNC = FN_ASYNC
+
+
+cdef inline double now() noexcept nogil:
+    """Seconds on the monotonic clock."""
+    cdef timespec t
+    clock_gettime(CLOCK_MONOTONIC, &t)
+    return t.tv_sec + t.tv_nsec * 1e-9
+
+
+cdef inline timespec at(double seconds) noexcept nogil:
+    cdef timespec t
+    t.tv_sec = <long>seconds
+    t.tv_nsec = <long>((seconds - t.tv_sec) * 1e9)
+    return t
+
+
+cdef struct Gate:                   # one request of a unit, from the push of its gate until the gate runs
+    void* driver
+    int unit
+    int64_t iteration
+
+cdef struct Meter:                  # drain of one link
+    int fd
+    int64_t base                    # acknowledged bytes that are not the scheduler's: acked - base = drained
+    int64_t acked                   # at the last sample
+    int64_t quiet_written           # bytes written to the socket when everything was last answered, -1 unknown
+    int64_t quiet_released
+    int64_t quiet_messages
+    int64_t messages                # units released on this link in all
+
+cdef struct ReadyEvent:
+    int64_t iteration
+    int unit
+    double time
+
+
+cdef class Driver(Scheduler):
+    """The scheduler, driven by MXNet's engine. Starts no thread until start()."""
+    cdef:
+        pthread_mutex_t lock
+        pthread_cond_t wake
+        pthread_t thread
+        bint running, stopping
+        bint open                   # every gate completes at once: at exit, and when the scheduler failed
+        double sleeping_until       # the native thread's next wake-up; INFINITY: only a signal wakes it
+        OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
+        int gate_capacity
+        DrainSource source
+        Meter* meters
+        double last_prediction
+        ReadyEvent* events          # ready events not yet taken by Python
+        int n_events, event_capacity
+
+    def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
+        cdef pthread_condattr_t attributes
+        pthread_mutex_init(&self.lock, NULL)
+        pthread_condattr_init(&attributes)
+        pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
+        pthread_cond_init(&self.wake, &attributes)
+        self.source = DRAIN_PREDICTED
+        self.sleeping_until = INFINITY
+        self.meters = <Meter*>calloc(links, sizeof(Meter))
+        self.event_capacity = 1 << 15
+        self.events = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
+        if self.meters == NULL or self.events == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        self.stop()
+        free(self.gates)
+        free(self.meters)
+        free(self.events)
+        pthread_cond_destroy(&self.wake)
+        pthread_mutex_destroy(&self.lock)
+
+    # -- called by Python ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the native thread."""
+        if self.running:
+            return
+        if pthread_create(&self.thread, NULL, driver_thread, <void*>self) != 0:
+            raise OSError("the scheduler's thread could not be started")
+        self.running = True
+
+    def release_all(self) -> None:
+        """Complete every held gate now and every later one at once; scheduling ends, nothing is lost."""
+        cdef int n, i
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+            self.open = True
+            self.flush(now())
+            pthread_mutex_unlock(&self.lock)
+
+    def stop(self) -> None:
+        """release_all(), then join the native thread. May be called again."""
+        self.release_all()
+        if not self.running:
+            return
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+            self.stopping = True
+            pthread_cond_signal(&self.wake)
+            pthread_mutex_unlock(&self.lock)
+            pthread_join(self.thread, NULL)
+        self.running = False
+
+    def forget_thread(self) -> None:
+        """In a forked child: the native thread exists in the parent only."""
+        self.running = False
+
+    def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
+        """Add a unit while the driver runs; its index."""
+        cdef int index = -1
+        cdef void* p
+        pthread_mutex_lock(&self.lock)
+        if self.count >= self.gate_capacity:
+            p = realloc(self.gates, 2 * (self.count + 32) * sizeof(OnComplete))
+            if p != NULL:
+                self.gates = <OnComplete*>p
+                self.gate_capacity = 2 * (self.count + 32)
+        if self.count < self.gate_capacity:
+            index = self.c_add_unit(size, link, gradient, rank, position)
+        pthread_mutex_unlock(&self.lock)
+        if index < 0:
+            raise MemoryError()
+        return index
+
+    def use_tcp(self, fds) -> None:
+        """Read drain from these sockets, one per link, in the order of the servers; OSError if one cannot be read."""
+        cdef TcpSample sample
+        cdef int i
+        if len(fds) != self.n_links:
+            raise ValueError(f"{len(fds)} sockets for {self.n_links} links")
+        for fd in fds:
+            tcp_sample(fd)
+        pthread_mutex_lock(&self.lock)
+        for i in range(self.n_links):
+            self.meters[i].fd = fds[i]
+            read_tcp(self.meters[i].fd, &sample)
+            self.meters[i].acked = sample.acked
+            self.meters[i].base = sample.acked - self.links[i].drained
+            self.meters[i].quiet_written = -1
+            self.links[i].rtt = sample.min_rtt
+        self.source = DRAIN_TCP
+        pthread_mutex_unlock(&self.lock)
+
+    def use_fed(self) -> None:
+        """Take drain from feed_drained()."""
+        self.source = DRAIN_FED
+
+    def use_predicted(self) -> None:
+        """Predict drain from the rate."""
+        self.source = DRAIN_PREDICTED
+
+    def feed_drained(self, int link, int64_t fresh) -> None:
+        """`fresh` more bytes have left on a link (DRAIN_FED)."""
+        pthread_mutex_lock(&self.lock)
+        if self.source == DRAIN_FED:
+            self.c_drained(link, self.links[link].drained + fresh, now())
+            self.flush(now())
+        pthread_mutex_unlock(&self.lock)
+
+    def in_flight(self) -> int:
+        """Bytes released and not drained, over all links."""
+        cdef int64_t total = 0
+        for i in range(self.n_links):
+            total += self.links[i].released - self.links[i].drained
+        return total
+
+    def steps_changed(self, step_of, due) -> None:
+        """set_steps() while the driver runs."""
+        pthread_mutex_lock(&self.lock)
+        try:
+            self.set_steps(step_of, due)
+        finally:
+            pthread_mutex_unlock(&self.lock)
+
+    def take_events(self) -> list:
+        """Ready events since the last call: (iteration, unit, seconds on the monotonic clock). The newest are lost when over 32768
+        were not taken."""
+        pthread_mutex_lock(&self.lock)
+        cdef int n = self.n_events
+        taken = []
+        try:
+            taken = [(self.events[i].iteration, self.events[i].unit, self.events[i].time) for i in range(n)]
+            self.n_events = 0
+        finally:
+            pthread_mutex_unlock(&self.lock)
+        return taken
+
+    def snapshot(self) -> dict:
+        """Counters and link states at this moment."""
+        pthread_mutex_lock(&self.lock)
+        try:
+            return {"iterations": self.iterations, "units": self.units_released, "bytes": self.bytes_released,
+                    "blocks": self.blocks, "inverted_bytes": self.inverted_bytes, "wait_seconds": self.wait_seconds,
+                    "overhead": self.overhead, "links": [self.link_state(i) for i in range(self.n_links)]}
+        finally:
+            pthread_mutex_unlock(&self.lock)
+
+    # -- called by engine threads ------------------------------------------------------------------------------------------------
+
+    cdef void on_ready(self, int unit, int64_t iteration, OnComplete* complete) noexcept nogil:
+        cdef double t
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        self.gates[unit] = complete[0]
+        if self.n_events < self.event_capacity:
+            self.events[self.n_events] = ReadyEvent(iteration, unit, t)
+            self.n_events += 1
+        self.sample(t)
+        self.c_ready(unit, iteration, t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef void on_done(self, int unit) noexcept nogil:
+        cdef double t
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        self.sample(t)
+        self.c_done(unit, t)
+        self.trust_answer(unit)
+        if self.n_sent == 0:
+            self.settle(t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    # -- under the lock -------------------------------------------------------------------------------------------------------------
+
+    cdef void flush(self, double t) noexcept nogil:
+        """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time."""
+        cdef double wake
+        cdef int n, i, k
+        cdef OnComplete* gate
+        n = self.c_decide(t, &wake)
+        if self.open:
+            n = self.take_all_ready(n, t)
+            wake = INFINITY
+        for i in range(n):
+            for k in range(self.n_links):
+                if self.units[self.out[i]].link == k or self.units[self.out[i]].link == WIDE:
+                    self.meters[k].messages += 1
+            gate = &self.gates[self.out[i]]
+            gate.callback(gate.engine, gate.param, NULL)
+        if wake < self.sleeping_until - POLL_MIN:
+            pthread_cond_signal(&self.wake)
+
+    cdef int take_all_ready(self, int n, double t) noexcept nogil:
+        """Release whatever c_decide() held back, after the n units it released."""
+        cdef int i
+        for i in range(self.n_links):
+            while self.links[i].ready.count > 0:
+                self.out[n] = self.links[i].ready.items[0]
+                self.release(self.out[n], t)
+                n += 1
+        while self.wide.count > 0:
+            self.out[n] = self.wide.items[0]
+            self.release(self.out[n], t)
+            n += 1
+        return n
+
+    cdef void sample(self, double t) noexcept nogil:
+        """Bring drain up to date for every link that has bytes in flight."""
+        cdef TcpSample tcp
+        cdef Link* link
+        cdef int i
+        for i in range(self.n_links):
+            link = &self.links[i]
+            if link.released == link.drained:
+                continue
+            if self.source == DRAIN_TCP:
+                if read_tcp(self.meters[i].fd, &tcp) == 0:
+                    self.meters[i].acked = tcp.acked
+                    if tcp.min_rtt > 0:
+                        link.rtt = tcp.min_rtt
+                    self.c_drained(i, tcp.acked - self.meters[i].base, t)
+                else:
+                    self.source = DRAIN_PREDICTED       # the connection is gone; the watchdog reports that, not the clock
+            elif self.source == DRAIN_PREDICTED and t > self.last_prediction:
+                link.drained += <int64_t>(link.rate * (t - self.last_prediction))
+                if link.drained > link.released:
+                    link.drained = link.released
+        self.last_prediction = t
+
+    cdef void trust_answer(self, int unit) noexcept nogil:
+        """An answer proves drain. Where the counter says less, it is the base that is wrong."""
+        cdef int k = self.units[unit].link
+        if k != WIDE and self.source == DRAIN_TCP and self.meters[k].acked - self.meters[k].base < self.links[k].drained:
+            self.meters[k].base = self.meters[k].acked - self.links[k].drained
+
+    cdef void settle(self, double t) noexcept nogil:
+        """Everything is answered: align the counters, and learn what a message costs on the wire besides its payload."""
+        cdef Meter* meter
+        cdef int64_t written, messages
+        cdef double cost, total = 0
+        cdef int i, n = 0
+        for i in range(self.n_links):
+            self.c_drained(i, self.links[i].released, t)
+            if self.source != DRAIN_TCP:
+                continue
+            meter = &self.meters[i]
+            written = meter.acked + read_queued(meter.fd)
+            messages = meter.messages - meter.quiet_messages
+            if meter.quiet_written >= 0 and messages > 0:
+                cost = <double>(written - meter.quiet_written - (self.links[i].released - meter.quiet_released)) / messages
+                cost += self.overhead                   # `released` counted the old estimate already
+                if 0 <= cost <= OVERHEAD_MAX:
+                    total += cost
+                    n += 1
+            meter.quiet_written = written
+            meter.quiet_released = self.links[i].released
+            meter.quiet_messages = meter.messages
+            meter.base = written - self.links[i].released
+        if n > 0:
+            self.overhead = <int64_t>(total / n)
+
+    cdef void loop(self) noexcept nogil:
+        """The native thread: samples drain while a window holds something back, sleeps otherwise."""
+        cdef double t, wake
+        cdef timespec until
+        cdef int n
+        pthread_mutex_lock(&self.lock)
+        while not self.stopping:
+            t = now()
+            self.sleeping_until = 0                     # awake: flush() below need not signal
+            self.sample(t)
+            self.flush(t)
+            n = self.c_decide(t, &wake)                 # nothing is left to release: this only asks when to come back
+            if self.open or wake == INFINITY:
+                self.sleeping_until = INFINITY
+                pthread_cond_wait(&self.wake, &self.lock)
+            else:
+                wake = t + POLL_MIN if wake < t + POLL_MIN else t + POLL_MAX if wake > t + POLL_MAX else wake
+                self.sleeping_until = wake
+                until = at(wake)
+                pthread_cond_timedwait(&self.wake, &self.lock, &until)
+        pthread_mutex_unlock(&self.lock)
+
+
+cdef void* driver_thread(void* driver) noexcept nogil:
+    (<Driver>driver).loop()
+    return NULL
+
+
+cdef void gate_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef Gate* gate = <Gate*>param
+    (<Driver>gate.driver).on_ready(gate.unit, gate.iteration, <OnComplete*>on_complete)
+    free(gate)
+
+
+cdef void done_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef Gate* request = <Gate*>param
+    cdef OnComplete* complete = <OnComplete*>on_complete
+    (<Driver>request.driver).on_done(request.unit)
+    free(request)
+    complete.callback(complete.engine, complete.param, NULL)

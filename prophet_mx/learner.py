@@ -1,0 +1,68 @@
+"""Learns the stepwise pattern of a running job: ready events in, the scheduler's steps out. Called from the caller's thread only,
+once per iteration."""
+import logging
+from typing import Dict, List, Optional
+
+from . import _core
+from .profile import GradientProfile
+
+logger = logging.getLogger("prophet_mx")
+
+FOLLOW = 0.1            # weight of a new iteration once the profile stands
+
+
+class ProfileLearner:
+    """Collects the driver's ready events and keeps the profile current.
+
+    Parameters
+    ----------
+    driver : where ready events come from and the steps go to.
+    warmup : iterations that make the first profile; the very first iteration, which allocates and compiles, is not one of them.
+    """
+
+    def __init__(self, driver: "_core.Driver", warmup: int) -> None:
+        self._driver = driver
+        self._warmup = warmup
+        self._times: Dict[int, Dict[int, float]] = {}       # iteration -> gradient -> time of its last ready unit
+        self._samples: List[List[Optional[float]]] = []
+        self._gradients: List[int] = []                     # of the profile: gradient index in forward order
+        self.profile: Optional[GradientProfile] = None
+
+    def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int], unit_gradient: List[int]) -> None:
+        """Take in what became ready since the last call. ``names`` and ``sizes`` (bytes) are by gradient index."""
+        for number, unit, seconds in self._driver.take_events():
+            ready = self._times.setdefault(number, {})
+            gradient = unit_gradient[unit]
+            ready[gradient] = max(seconds, ready.get(gradient, seconds))
+        # An iteration is complete when the one after it has been pushed whole: its last gradients may still come while it is pushed.
+        for number in sorted(self._times):
+            if number >= iteration - 1:
+                break
+            self._learn(number, self._times.pop(number), names, sizes)
+
+    def _learn(self, number: int, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
+        if number == 0 or not ready:
+            return
+        if self.profile is None or any(gradient not in self._gradients for gradient in ready):
+            if set(ready) != set(self._gradients):
+                self._gradients = sorted(set(ready) | set(self._gradients))
+                self._samples = []
+            start = min(ready.values())
+            self._samples.append([ready[g] - start if g in ready else None for g in self._gradients])
+            if len(self._samples) < self._warmup:
+                return
+            self.profile = GradientProfile.from_samples(
+                "job", [names[g] for g in self._gradients], [max(1, sizes[g]) for g in self._gradients], self._samples)
+            self._samples = []
+            logger.info("profile learned: %d gradients become ready in %d steps", len(self._gradients), len(self.profile.steps))
+        elif len(ready) == len(self._gradients):
+            start = min(ready.values())
+            self.profile = self.profile.updated([ready[g] - start for g in self._gradients], FOLLOW)
+        self._install(self.profile)
+
+    def _install(self, profile: GradientProfile) -> None:
+        step_of = [0] * (max(self._gradients) + 1)
+        for step, members in enumerate(profile.steps):
+            for member in members:
+                step_of[self._gradients[member]] = step
+        self._driver.steps_changed(step_of, list(profile.step_times()))
