@@ -229,6 +229,20 @@ cdef class Driver(Scheduler):
         finally:
             pthread_mutex_unlock(&self.lock)
 
+    def rates_known(self, double rate) -> None:
+        """Start from this rate (bytes/s) on every link."""
+        pthread_mutex_lock(&self.lock)
+        for i in range(self.n_links):
+            self.links[i].rate = rate
+        pthread_mutex_unlock(&self.lock)
+
+    def keep_order(self) -> None:
+        """Release every unit as it becomes ready, as plain dist_sync would."""
+        pthread_mutex_lock(&self.lock)
+        self.kind = FIFO
+        self.fixed_window = self.fixed_lead = 1 << 62
+        pthread_mutex_unlock(&self.lock)
+
     def take_events(self) -> list:
         """Ready events since the last call: (iteration, unit, seconds on the monotonic clock). The newest are lost when over 32768
         were not taken."""

@@ -79,18 +79,24 @@ cdef class Parameter:
             value = self.parts[i].array
             self.push_gate(&self.parts[i], iteration)
             if self.str_keys and pull:
-                code = MX.kv_pushpull_ex(self.store, 1, &self.parts[i].str_key, 1, &self.parts[i].str_key, &value, &value, priority)
+                code = MX.kv_pushpull_ex(self.store, 1, &self.parts[i].str_key, 1, &self.parts[i].str_key, &value, &value,
+                                         priority)
             elif self.str_keys:
                 code = MX.kv_push_ex(self.store, 1, &self.parts[i].str_key, &value, priority)
             elif pull:
-                code = MX.kv_pushpull(self.store, 1, &self.parts[i].int_key, 1, &self.parts[i].int_key, &value, &value, priority)
+                code = MX.kv_pushpull(self.store, 1, &self.parts[i].int_key, 1, &self.parts[i].int_key, &value, &value,
+                                      priority)
             else:
                 code = MX.kv_push(self.store, 1, &self.parts[i].int_key, &value, priority)
             self.push_done(&self.parts[i], pull)    # also after a refused request: the gate is on the engine already
             mx_check(code)
+        self.join()
+        return 0
+
+    def join(self) -> None:
+        """Make the buffer wait for all its slices; nothing to do for a whole parameter."""
         if self.sliced:
             self.push_join()
-        return 0
 
     cdef int push_gate(self, Part* part, int64_t iteration) except -1:
         cdef Gate* gate = new_gate(self.driver, part.unit, iteration)
