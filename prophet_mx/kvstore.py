@@ -190,9 +190,7 @@ class ScheduledKVStore(KVStore):
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
             return
         self._pack(parameter, sources, priority)
-        parameter.native.send(iteration, priority, True)
-        for target in targets:
-            parameter.native.unpack(target.handle.value)
+        parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
 
     def push(self, key, value, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not."""
@@ -211,7 +209,7 @@ class ScheduledKVStore(KVStore):
         self._check_arrays(key, parameter, sources)
         iteration = self._next_iteration(parameter)
         self._pack(parameter, sources, priority)
-        parameter.native.send(iteration, priority, False)
+        parameter.native.push(iteration, priority)
 
     def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
