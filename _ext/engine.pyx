@@ -245,6 +245,14 @@ cdef class Driver(Scheduler):
         self.fixed_window = self.fixed_lead = 1 << 62
         pthread_mutex_unlock(&self.lock)
 
+    def positions_changed(self, positions, int64_t from_round) -> None:
+        """set_positions() while the driver runs."""
+        pthread_mutex_lock(&self.lock)
+        try:
+            self.set_positions(positions, from_round)
+        finally:
+            pthread_mutex_unlock(&self.lock)
+
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
         pthread_mutex_lock(&self.lock)

@@ -1,13 +1,16 @@
-"""What all workers do together, once, when the first gradient is pushed: agree on a layout and make the keys of the slices.
+"""What all workers do together: agree on a layout, make the keys of the slices, and later agree on a total order.
 
-At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, a service key that it initialises
+The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, a service key that it initialises
 carries the decision to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the
 servers is sent again, inside the one that knows the slices.
+
+The total order of the units is agreed on a few iterations later, when rank 0 knows the job's profile: it is the order in which an ideal
+link would send them, so that the lead limit holds back what would leave last anyway.
 """
 import logging
 import pickle
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import mxnet as mx
 import numpy as np
@@ -29,6 +32,7 @@ class Agreement(NamedTuple):
     unit: int                   # bytes; 0: all gradients whole
     in_order: bool              # requests leave as they become ready, unlimited: the optimizer depends on the order
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
+    order_due: int              # the iteration at whose begin the total order is agreed on; 0: never
 
 
 class Agreeing:
@@ -52,8 +56,8 @@ class Agreeing:
         self._raw.broadcast(service, decided, decided)
         self._keys.made(service)
         self._first = self._keys.number(service)
-        unit, in_order, rate = decided.asnumpy().tolist()
-        return Agreement(int(unit), bool(in_order), rate)
+        unit, in_order, rate, order_due = decided.asnumpy().tolist()
+        return Agreement(int(unit), bool(in_order), rate, int(order_due))
 
     def _decide(self, pickled: Optional[bytes], compressed: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
@@ -76,7 +80,8 @@ class Agreeing:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
-        return [unit, in_order, rate]
+        # The profile's first iterations are followed by one or two that are still under way when they end.
+        return [unit, in_order, rate, 0 if in_order or compressed else self._config.warmup + 4]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""
@@ -121,6 +126,10 @@ class Agreeing:
             for name in keys[key]:
                 self._keys.made(name)
         self._keys_of = keys
+        self._order_key = self._keys.new_keys(1)[0]
+        self._n_units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
+        self._raw.init(self._order_key, mx.nd.zeros((self._n_units + 1,)))
+        self._keys.made(self._order_key)
         if optimizer is not None:
             if self._raw.rank == 0:
                 self._raw.set_optimizer(self.wrapped(optimizer))
@@ -131,5 +140,18 @@ class Agreeing:
         """The optimizer that the servers need from now on: it knows the slices, and that later keys are numbered after them."""
         number = self._keys.number
         parameters = {number(name): number(key) for key, names in self._keys_of.items() for name in names}
-        return SliceOptimizer(pickle.loads(optimizer), parameters, self._first, max(parameters, default=self._first),
+        service = [number(self._service), number(self._order_key)]
+        return SliceOptimizer(pickle.loads(optimizer), parameters, service, self._first, max([*parameters, *service]),
                               isinstance(self._service, str))
+
+    def agree_order(self, positions: Optional[Sequence[float]]) -> Optional[List[int]]:
+        """The place of every unit of the layout in the total order, from rank 0's ``positions``; None if rank 0 has none. Units are in
+        the order of their keys' init and of their slices. Blocks until every worker is here."""
+        mine = np.zeros(self._n_units + 1, dtype=np.float32)
+        if self._raw.rank == 0 and positions is not None:
+            mine[0] = 1
+            mine[1:] = positions
+        array = mx.nd.array(mine)
+        self._raw.pushpull(self._order_key, array, array)
+        agreed = array.asnumpy()
+        return [int(place) for place in agreed[1:]] if agreed[0] == 1 else None

@@ -12,7 +12,7 @@ import logging
 import os
 import pickle
 import weakref
-from typing import Any, Dict, List, Optional, Set
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle, NDArrayHandle, check_call
@@ -20,6 +20,7 @@ from mxnet.kvstore import KVStore
 
 from . import _core
 from .agreement import Agreeing
+from .bound import finishing_order
 from .config import Config
 from .errors import KVStoreError
 from .keys import Key, KeyBook, Shape
@@ -121,7 +122,9 @@ class ScheduledKVStore(KVStore):
         self._iteration = -1
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}
-        self._unit_gradient: List[int] = []
+        self._unit_gradients: List[int] = []
+        self._order_due = 0
+        self._units: List[Tuple[Key, int]] = []         # parameter and part of each of the driver's units
         self._pid = os.getpid()
         self._driver.start()
         _live.add(self)
@@ -248,7 +251,9 @@ class ScheduledKVStore(KVStore):
         """The caller's iteration: a new one begins when a parameter is pushed again."""
         if parameter.iteration == self._iteration:
             self._iteration += 1
-            self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradient)
+            self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
+            if self._iteration == self._order_due:
+                self._agree_order()
         parameter.iteration = self._iteration
         return self._iteration
 
@@ -286,7 +291,9 @@ class ScheduledKVStore(KVStore):
             flat = buffer.reshape((-1,))
             keys = self._slice_keys[key]
             arrays = [_alias(flat[part.start:part.stop]) for part in self._slices[key]]
-        units = [self._new_unit(name, array, gradient, part) for part, (name, array) in enumerate(zip(keys, arrays))]
+        units = [self._new_unit(name, array, _rank(gradient, part), gradient) for part, (name, array) in enumerate(zip(keys, arrays))]
+        self._units += [(key, part) for part in range(len(units))]
+        self._unit_gradients += [gradient] * len(units)
         self._names[gradient] = str(key)
         self._sizes[gradient] = _shape(buffer).bytes // self._compression
         native = _core.Parameter(self._driver, self.handle.value, buffer.handle.value,
@@ -296,13 +303,10 @@ class ScheduledKVStore(KVStore):
             self._iteration = 0
         return parameter
 
-    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, part: int) -> int:
+    def _new_unit(self, key: Key, array: mx.nd.NDArray, rank: int, gradient: int) -> int:
         shape = _shape(array)
-        # The order all workers share: the last layer's gradient, which backward makes first, comes first.
-        unit = self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient,
-                                     gradient * MAX_PARTS + part, part - gradient * MAX_PARTS)
-        self._unit_gradient.append(gradient)
-        return unit
+        # Until the workers agree on a better one, the total order is that of the ranks: it needs nothing but the order of init.
+        return self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient, rank, rank)
 
     def _agree(self) -> None:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent."""
@@ -316,10 +320,31 @@ class ScheduledKVStore(KVStore):
             self._driver.rates_known(agreed.rate)
         if agreed.in_order:
             self._driver.keep_order()
+        self._order_due = agreed.order_due
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
+
+    def _agree_order(self) -> None:
+        """Take the total order that rank 0's profile gives, from two rounds on: no worker can be there yet."""
+        slots = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
+        ready = self._learner.ready_times()
+        positions = None
+        if ready:
+            # Gradients that are never pushed come last.
+            rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
+            releases = [ready.get(self._keys.gradients[key], 1e9) for key, _ in slots]
+            durations = [self._keys.shapes[key].bytes / len(self._slice_keys.get(key, (key,))) / rate for key, _ in slots]
+            positions = [0] * len(slots)
+            for place, slot in enumerate(finishing_order(releases, durations)):
+                positions[slot] = place
+        agreed = self._agreeing.agree_order(positions)
+        if agreed is not None:
+            places = dict(zip(slots, agreed))
+            # Keys that came after the layout follow all others, in the order of their ranks.
+            self._driver.positions_changed([places.get(unit, _rank(self._keys.gradients[unit[0]], unit[1])) for unit in self._units],
+                                           self._iteration + 2)
 
     def _ask(self, raw: "_Unscheduled", server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
@@ -399,7 +424,12 @@ class _Unscheduled:
     def __init__(self, store: ScheduledKVStore) -> None:
         plain = super(ScheduledKVStore, store)
         self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
-        self.set_optimizer, self.barrier, self.rank = plain.set_optimizer, plain._barrier, store.rank
+        self.pushpull, self.set_optimizer, self.barrier, self.rank = plain.pushpull, plain.set_optimizer, plain._barrier, store.rank
+
+
+def _rank(gradient: int, part: int) -> int:
+    """Urgency of a unit: by gradient in forward order, then by part."""
+    return gradient * MAX_PARTS + part
 
 
 def _shape(array: mx.nd.NDArray) -> Shape:

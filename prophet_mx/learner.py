@@ -52,6 +52,10 @@ class ProfileLearner:
             self._driver.record(False)
             self._times.clear()
 
+    def ready_times(self) -> Dict[int, float]:
+        """By gradient index, seconds after the iteration's first ready gradient; empty until the profile stands."""
+        return dict(zip(self._gradients, self.profile.ready_times())) if self.profile else {}
+
     def _learn(self, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
         if self.profile is None or any(gradient not in self._gradients for gradient in ready):
             if set(ready) != set(self._gradients):

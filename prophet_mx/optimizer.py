@@ -4,7 +4,7 @@ MXNet's server hands its optimizer the number of a key; learning-rate and weight
 schedules and bias corrections use, go by that number. :class:`SliceOptimizer` gives a slice the number of its parameter and an update
 count of its own, so that every element gets exactly the update it would get in the whole array.
 """
-from typing import Any, Dict
+from typing import Any, Dict, Sequence
 
 import mxnet as mx
 
@@ -36,14 +36,17 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     ----------
     inner : the user's optimizer.
     parameters : number of the parameter for each slice's number. Numbers not in it are the parameters themselves.
+    service : numbers of keys through which workers agree: what is pushed is stored, summed up, and no update.
     first : the first number that prophet_mx made keys of, ``last`` the last: later keys of the caller count from ``first`` on, as
         they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
     """
 
-    def __init__(self, inner: "mx.optimizer.Optimizer", parameters: Dict[int, int], first: int, last: int, shift: bool) -> None:
+    def __init__(self, inner: "mx.optimizer.Optimizer", parameters: Dict[int, int], service: Sequence[int], first: int, last: int,
+                 shift: bool) -> None:
         super().__init__()
         self.inner = inner
         self.parameters = parameters
+        self.service = frozenset(service)
         self.first, self.last, self.shift = first, last, shift
         self.counts: Dict[int, int] = {}        # updates of each slice
         self.multi_precision = inner.multi_precision
@@ -59,10 +62,16 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.inner._set_current_context(device_id)
 
     def create_state_multi_precision(self, index: int, weight: Any) -> Any:
+        if index in self.service:
+            return None
         return self.inner.create_state_multi_precision(self._number(index), weight)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
         key = index[0] if isinstance(index, (list, tuple)) else index       # a server updates one key at a time
+        if key in self.service:
+            as_arrays = isinstance(weight, (list, tuple))
+            (weight[0] if as_arrays else weight)[:] = grad[0] if as_arrays else grad
+            return
         number = self._number(key)
         as_given = type(index)((number,)) if isinstance(index, (list, tuple)) else number
         if key not in self.parameters:
