@@ -14,7 +14,7 @@ BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 def test_defaults():
-    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, window=None, lead=None, warmup=3)
+    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, warmup=3)
 
 
 @pytest.mark.parametrize("variable, text, field, value", [
@@ -28,6 +28,9 @@ def test_defaults():
     ("PROPHET_WINDOW", "512 KiB", "window", 524288),
     ("PROPHET_WINDOW", "Auto", "window", None),
     ("PROPHET_LEAD", "1", "lead", 1),
+    ("PROPHET_UNIT", "256KiB", "unit", 262144),
+    ("PROPHET_UNIT", "4", "unit", 4),
+    ("PROPHET_UNIT", "4MB", "unit", 4000000),
     ("PROPHET_WARMUP", "1", "warmup", 1),
     ("PROPHET_WARMUP", "1000", "warmup", 1000),
 ])
@@ -76,6 +79,9 @@ WRONG = [
     ("window", "1025GiB", "1 byte to 1 TiB"),
     ("lead", "lots", "1MiB"),
     ("lead", "-5", "1 byte to 1 TiB"),
+    ("unit", "3", "4 bytes to 4 MB"),
+    ("unit", "4MiB", "4 bytes to 4 MB"),
+    ("unit", "one", "256KiB"),
     ("warmup", "0", "from 1 to 1000"),
     ("warmup", "1001", "from 1 to 1000"),
     ("warmup", "2.5", "from 1 to 1000"),
