@@ -96,9 +96,11 @@ class MaxMinShares:
 
     def __init__(self, rate: float, workers: Sequence[int], servers: Sequence[int]) -> None:
         self._capacity = rate
-        # A link's members seen from the other side: a worker's link carries a connection to each server of the class.
-        self._weight = [list(servers), list(workers)]
-        self._servers = len(servers)
+        # Links are numbered, workers' first. Of each connection: its two links, and what one flow counts on each, which is the
+        # number of members at the other end.
+        self._ends = [((worker, servers[server]), (len(workers) + server, workers[worker]))
+                      for worker in range(len(workers)) for server in range(len(servers))]
+        self._flows: List[Dict[int, None]] = [{} for _ in range(len(workers) + len(servers))]      # per link, in order
         self._left: Dict[int, float] = {}
         self._rate: Dict[int, float] = {}
         self._time = 0.0
@@ -110,6 +112,8 @@ class MaxMinShares:
         self._advance(t)
         self._left[key] = size
         self._rate[key] = 0.0
+        for link, _ in self._ends[key]:
+            self._flows[link][key] = None
         self._stale = True
 
     def left(self, key: int, t: float) -> float:
@@ -124,6 +128,8 @@ class MaxMinShares:
         keys = [key for key, seconds in times.items() if seconds <= limit]
         for key in keys:
             del self._left[key], self._rate[key]
+            for link, _ in self._ends[key]:
+                del self._flows[link][key]
         self._stale = True
         return keys
 
@@ -146,33 +152,28 @@ class MaxMinShares:
 
     def _share(self) -> None:
         """Fill the links: again and again, the one that is full first fixes the rates of its flows."""
-        flows: Dict[Tuple[int, int], List[int]] = {}
-        load: Dict[Tuple[int, int], int] = {}
+        load = dict.fromkeys((link for link, flows in enumerate(self._flows) if flows), 0)
         for key in self._left:
-            worker, server = self._ends(key)
-            for link, other in ((worker, server), (server, worker)):
-                flows.setdefault(link, []).append(key)
-                load[link] = load.get(link, 0) + self._weight[link[0]][other[1]]
+            (worker, at_worker), (server, at_server) = self._ends[key]
+            load[worker] += at_worker
+            load[server] += at_server
         room = dict.fromkeys(load, self._capacity)
-        open_flows = set(self._left)
-        while open_flows:
-            full = min(load, key=lambda link: room[link] / load[link])
-            rate = room[full] / load[full]
-            for key in flows[full]:
-                if key in open_flows:
-                    open_flows.remove(key)
-                    self._rate[key] = rate
-                    worker, server = self._ends(key)
-                    link, other = (server, worker) if full == worker else (worker, server)
-                    room[link] -= rate * self._weight[link[0]][other[1]]
-                    load[link] -= self._weight[link[0]][other[1]]
-                    if not load[link]:
-                        del load[link]
+        rates: Dict[int, float] = {}
+        rate = 0.0
+        while len(rates) < len(self._left):
+            level, full = min([(room[link] / weight, link) for link, weight in load.items()])
+            rate = max(rate, level)             # levels rise; less is rounding
+            for key in self._flows[full]:
+                if key not in rates:
+                    rates[key] = rate
+                    for link, weight in self._ends[key]:
+                        if link != full:
+                            room[link] -= rate * weight
+                            load[link] -= weight
+                            if not load[link]:
+                                del load[link]
             del load[full]
-
-    def _ends(self, key: int) -> Tuple[Tuple[int, int], Tuple[int, int]]:
-        """The links at both ends of a connection: (0, worker class) and (1, server class)."""
-        return (0, key // self._servers), (1, key % self._servers)
+        self._rate = rates
 
 
 class Network:

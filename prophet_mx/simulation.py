@@ -161,8 +161,7 @@ class Simulation:
         order = sorted(range(len(self.units)), key=lambda number: (self.units[number].gradient, number))
         rank = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
-            # The total order as ScheduledKVStore has it: last layer first, a gradient's parts from first to last.
-            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], -unit.gradient * len(order) + rank[number])
+            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
         first = self.step_times[0]
         scheduler.set_steps(self.step_of, [(time - first) * slowness for time in self.step_times])
         for link in range(self.cluster.servers):

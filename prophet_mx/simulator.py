@@ -52,9 +52,10 @@ def server_of(key: int, servers: int) -> int:
 
 
 def whole_units(profile: GradientProfile, servers: int) -> List[Unit]:
-    """One unit per gradient, where MXNet places it: on one server, or over all if it has 1e6 elements (of 4 bytes) or more."""
+    """One unit per gradient, the last layer's first, where MXNet places it: on one server, or over all if it has 1e6 elements (of 4
+    bytes) or more."""
     return [Unit(index, gradient.bytes, SPREAD if servers > 1 and gradient.bytes >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
-                 else server_of(index, servers)) for index, gradient in enumerate(profile.gradients)]
+                 else server_of(index, servers)) for index, gradient in reversed(list(enumerate(profile.gradients)))]
 
 
 @dataclass(frozen=True)
@@ -167,7 +168,7 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     profile : sizes, compute times and steps of the gradients.
     policy : ``plain`` is stock MXNet: every unit goes into its connection's queue as it becomes ready. The others are those of the
         scheduler core.
-    units : in any order; None for :func:`whole_units`.
+    units : in the total order that the workers share (see _ext/scheduler.pyx); None for :func:`whole_units`.
     iterations, warmup : how many are measured, and how many before them are not; meanwhile the scheduler measures its links.
     seed : of the jitter.
     collapse : simulate workers that behave alike once. False simulates each, in time that grows with at least their square.
