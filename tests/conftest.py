@@ -1,0 +1,33 @@
+"""What all tests share: which prophet_mx is tested, and an environment without settings from outside."""
+import os
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+import cluster
+import prophet_mx
+
+# Shared machines pause a process for longer than hypothesis' deadline; a slow example is no failure here.
+settings.register_profile("prophet_mx", deadline=None)
+settings.load_profile("prophet_mx")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if find_spec("prophet_mx._core") is None:
+        raise pytest.UsageError(
+            f"prophet_mx in {cluster.PACKAGE_PATH} has no compiled core. 'make test' tests the installed package; to test a "
+            "checkout, run 'python setup.py build_ext --inplace' in it and set PYTHONPATH to it")
+    for name in list(os.environ):
+        if name.startswith(("PROPHET_", "DMLC_", "PS_")) or name == "PORT":
+            del os.environ[name]
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"prophet_mx {prophet_mx.__version__} in {cluster.PACKAGE_PATH}"
+
+
+@pytest.fixture
+def run_cluster():
+    """:func:`cluster.run_cluster`: a real job from a script or from code."""
+    return cluster.run_cluster

@@ -1,0 +1,82 @@
+"""Lines and progress bars of several processes on one stream."""
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx.console import MAX_LINE, Console, LineSplitter
+
+
+def final_lines(chunks):
+    splitter = LineSplitter()
+    shown = [item for chunk in chunks for item in splitter.feed(chunk)] + list(splitter.close())
+    return [text for text, final in shown if final]
+
+
+@pytest.mark.parametrize("data, lines", [
+    (b"a\nb\n", ["a", "b"]),
+    (b"a\n\nb", ["a", "", "b"]),
+    (b"windows\r\nline ends\r\n", ["windows", "line ends"]),
+    (b"\r 10%\r 50%\r100%\nnext\n", ["100%", "next"]),
+    (b"10%\r50%\r100%\r\nnext\n", ["100%", "next"]),
+    ("Gewicht \u00fc\n".encode(), ["Gewicht \u00fc"]),
+    (b"not utf-8 \xff\n", ["not utf-8 \ufffd"]),
+])
+def test_final_lines(data, lines):
+    assert final_lines([data]) == lines
+    assert final_lines([data[i:i + 1] for i in range(len(data))]) == lines
+
+
+@given(st.text(alphabet="ab\r\n\u00fc", max_size=60), st.lists(st.integers(0, 80)))
+def test_the_way_output_is_cut_into_chunks_does_not_change_its_lines(text, cuts):
+    data = text.encode()
+    edges = [0] + sorted(min(cut, len(data)) for cut in cuts) + [len(data)]
+    assert final_lines([data[a:b] for a, b in zip(edges, edges[1:])]) == final_lines([data])
+
+
+def test_a_line_without_end_is_not_kept_in_memory_for_ever():
+    splitter = LineSplitter()
+    shown = [item for _ in range(100) for item in splitter.feed(b"x" * 10000)]
+    assert sum(len(text) for text, final in shown if final) >= 10**6 - MAX_LINE - 10000
+
+
+def test_only_the_newest_state_of_a_bar_is_kept():
+    redrawn = LineSplitter()
+    states = [list(redrawn.feed(b"\rstep %d" % step)) for step in range(3)]
+    assert states == [[("step 0", False)], [("step 1", False)], [("step 2", False)]]
+    assert list(redrawn.feed(b"\n")) == [("step 2", True)]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_bar_is_redrawn_on_a_terminal_and_other_lines_go_above_it():
+    terminal = Terminal()
+    console = Console(terminal, bar_of="worker 0")
+    console("worker 0", " 10%", False)
+    console("worker 1", "another bar", False)
+    console("worker 1", "hello", True)
+    console("worker 0", "100%", True)
+    console("worker 1", "end", True)
+    clear = "\r\x1b[K"
+    assert terminal.getvalue() == (f"{clear}[worker 0]  10%" f"{clear}[worker 1] hello\n[worker 0]  10%"
+                                   f"{clear}[worker 0] 100%\n" "[worker 1] end\n")
+
+
+def test_without_a_terminal_a_bar_is_printed_once():
+    log = io.StringIO()
+    console = Console(log, bar_of="worker 0")
+    console("worker 0", " 10%", False)
+    console("worker 1", "hello", True)
+    console("worker 0", "100%", True)
+    assert log.getvalue() == "[worker 1] hello\n[worker 0] 100%\n"
+
+
+def test_a_bar_wider_than_the_terminal_does_not_wrap(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = Terminal()
+    Console(terminal, bar_of="worker 0")("worker 0", "x" * 100, False)
+    assert terminal.getvalue() == "\r\x1b[K" + ("[worker 0] " + "x" * 100)[:39]
