@@ -217,11 +217,14 @@ class ScheduledKVStore(KVStore):
     def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
         orders it."""
-        if isinstance(key, (list, tuple)) and self._driver is not None and self._slice_keys:
+        if self._driver is None or not self._slice_keys:
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        if isinstance(key, (list, tuple)):
             for i, name in enumerate(key):
                 self.pull(name, None if out is None else out[i], priority, ignore_sparse)
             return
-        if self._driver is None or key not in self._slice_keys:
+        if key not in self._slice_keys:
             super().pull(key, out, priority, ignore_sparse)
             return
         parameter = self._scheduled.get(key) or self._schedule(key, mx.nd.empty(self._keys.shapes[key].shape,
