@@ -18,7 +18,7 @@ CASES = {
     "module_on_worker": ("one_device", "two_devices", "two_devices_on_store"),
     "trainer_on_store": ("trainer", "int_keys"),
     "trainer_on_worker": ("trainer_two_devices", "sums"),
-    "trainer_sparse": ("sparse_gradients", "sparse_weights"),
+    "trainer_sparse": ("sparse_embedding", "sparse_weights"),
     "loops": ("string_keys", "two_values"),
     "compression": ("two_bit",),
 }

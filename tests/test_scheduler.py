@@ -1,0 +1,354 @@
+"""The compiled scheduler against random events: what it lets go, what it may hold back, and that workers never lock each other."""
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prophet_mx._core import Scheduler
+
+POLICIES = ("fifo", "priority", "prophet")
+WIDE = -1
+
+
+class Model:
+    """One scheduler, and its own account of what it was told and what it did."""
+
+    def __init__(self, policy, links, window, lead, units, rate=1e6):
+        self.policy = policy
+        self.links = links
+        self.scheduler = Scheduler(policy, links, window, lead, rate)
+        self.units = units                                      # (bytes, link, position)
+        for i, (size, link, position) in enumerate(units):
+            assert self.scheduler.add_unit(size, link, i, position=position) == i
+        self.state = ["idle"] * len(units)
+        self.rounds = [-1] * len(units)
+        self.urgency = [None] * len(units)
+        self.released = [0] * links                             # payload bytes
+        self.drained = [0] * links
+        self.sequence = 0
+        self.sent = []                                          # every unit ever sent, in order
+        self.iteration = 0
+        self.t = 0.0
+
+    def share(self, unit):
+        size, link, _ = self.units[unit]
+        return size // self.links if link == WIDE else size
+
+    def uses(self, unit, link):
+        return self.units[unit][1] in (WIDE, link)
+
+    def order(self, unit):
+        return self.rounds[unit], self.units[unit][2]
+
+    def of_state(self, state, link=None):
+        return [u for u in range(len(self.units)) if self.state[u] == state and (link is None or self.uses(u, link))]
+
+    def unanswered(self, link, before=None):
+        return sum(self.share(u) for u in self.of_state("sent", link) if before is None or self.order(u) < before)
+
+    def limit(self, link, name):
+        return self.scheduler.link_state(link)[name]
+
+    def window_open(self, unit, link):
+        return self.released[link] - self.drained[link] < self.limit(link, "window")
+
+    def lead_allows(self, unit, link):
+        lead = self.limit(link, "lead")
+        if self.unanswered(link) < lead:
+            return True
+        head = min(self.of_state("ready", link), key=self.order)
+        return unit == head and self.unanswered(link, self.order(unit)) < lead
+
+    def links_of(self, unit):
+        return [link for link in range(self.links) if self.uses(unit, link)]
+
+    # -- events --------------------------------------------------------------------------------------------------------------------
+
+    def ready(self, unit, iteration):
+        self.scheduler.ready(unit, iteration, self.t)
+        self.state[unit] = "ready"
+        self.rounds[unit] += 1
+        self.urgency[unit] = (self.sequence, 0) if self.policy == "fifo" else (iteration, unit)
+        self.sequence += 1
+        self.scheduler.check()
+
+    def drain(self, link, amount):
+        self.drained[link] = min(self.released[link], self.drained[link] + amount)
+        self.scheduler.drained(link, self.drained[link], self.t)
+        self.scheduler.check()
+
+    def done(self, unit):
+        self.scheduler.done(unit, self.t)
+        self.state[unit] = "idle"
+        for link in self.links_of(unit):                        # an answer proves drain; the account here follows
+            self.drained[link] = max(self.drained[link], self.scheduler.link_state(link)["drained"])
+        self.scheduler.check()
+
+    def decide(self):
+        """Ask, verify each unit let go against the account, then what is still held; when to ask again."""
+        out, wake = self.scheduler.decide(self.t)
+        self.scheduler.check()
+        for unit in out:
+            assert self.state[unit] == "ready", f"unit {unit} was released though it is {self.state[unit]}"
+            self.verify_release(unit)
+            self.state[unit] = "sent"
+            self.sent.append(unit)
+            for link in self.links_of(unit):
+                self.released[link] += self.share(unit)
+        for unit, state in enumerate(self.state):
+            assert self.scheduler.unit_state(unit) == state
+        assert self.scheduler.units_released == len(self.sent)
+        assert self.scheduler.bytes_released == sum(self.units[u][0] for u in self.sent)
+        self.verify_held(wake)
+        return wake
+
+    def verify_release(self, unit):
+        for link in self.links_of(unit):
+            state = self.scheduler.link_state(link)
+            assert self.lead_allows(unit, link), f"unit {unit} passed the lead limit of link {link}: {state}"
+            in_flight = self.released[link] - self.drained[link]
+            most = 4 * state["window"] if self.policy == "prophet" else 0          # of a predicted block
+            assert in_flight < state["window"] or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
+        for other in self.of_state("ready"):
+            if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
+                assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
+                    f"unit {unit} went before unit {other}, which is more urgent and free to go")
+
+    def verify_held(self, wake):
+        """Whatever waits, waits for a limit; and if it waits for a window, somebody is told when to look again."""
+        waits_for_window = False
+        for link in range(self.links):
+            ready = [u for u in self.of_state("ready", link) if self.units[u][1] == link]
+            if not ready:
+                continue
+            free = [u for u in ready if self.lead_allows(u, link)]
+            if free and self.window_open(free[0], link):
+                # Only a more urgent unit for all servers, which waits for another link's window, keeps it back.
+                blockers = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
+                            and all(self.lead_allows(u, k) for k in range(self.links))]
+                assert any(self.urgency[u] < self.urgency[f] for u in blockers for f in free), (
+                    f"link {link} idles though units {free} may go: {self.scheduler.link_state(link)}")
+                waits_for_window = True
+            waits_for_window |= bool(free)
+        wide = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
+                and all(self.lead_allows(u, link) for link in range(self.links))]
+        for unit in wide:
+            waits_for_window = True
+            assert not all(self.window_open(unit, link) for link in range(self.links)), f"unit {unit} may go and does not"
+        assert not waits_for_window or self.t <= wake < math.inf, f"something waits for a window, and nobody wakes: {wake}"
+
+
+@st.composite
+def jobs(draw, max_links=3, wide=True):
+    """Policy, number of links, window, lead, units."""
+    links = draw(st.integers(1, max_links))
+    count = draw(st.integers(1, 12))
+    positions = draw(st.permutations(range(count)))
+    units = [(draw(st.sampled_from([0, 1, 7, 40, 1000, 100000])), draw(st.integers(WIDE if wide else 0, links - 1)), position)
+             for position in positions]
+    return (draw(st.sampled_from(POLICIES)), links, draw(st.sampled_from([0, 1, 50, 2000])),
+            draw(st.sampled_from([0, 1, 50, 5000])), units)
+
+
+def install_steps(model, rng):
+    count = len(model.units)
+    steps = rng.randint(1, 4)
+    members = sorted((rng.randrange(steps) for _ in range(count)), reverse=True)
+    model.scheduler.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
+
+
+@settings(max_examples=300)
+@given(jobs(), st.randoms(use_true_random=False))
+def test_one_scheduler_under_random_events(job, rng):
+    model = Model(*job)
+    iteration = 0
+    if rng.random() < 0.5:
+        install_steps(model, rng)
+    for _ in range(60):
+        model.t += rng.choice([0, 1e-5, 1e-3, 0.1])
+        event = rng.choice(["ready", "ready", "drain", "done", "decide", "iteration"])
+        idle, sent = model.of_state("idle"), model.of_state("sent")
+        if event == "ready" and idle:
+            model.ready(rng.choice(idle), iteration)
+        elif event == "drain":
+            model.drain(rng.randrange(model.links), rng.choice([1, 40, 3000, 10**9]))
+        elif event == "done" and sent:
+            model.done(rng.choice(sent))
+        elif event == "iteration":
+            iteration += 1
+        elif event == "decide":
+            model.decide()
+
+
+@settings(max_examples=200)
+@given(jobs(), st.randoms(use_true_random=False))
+def test_every_unit_is_sent_exactly_once_per_ready(job, rng):
+    """With an obliging network, everything that became ready has been sent, once, when all is answered."""
+    model = Model(*job)
+    expected = [0] * len(model.units)
+    for iteration in range(5):
+        for unit in rng.sample(range(len(model.units)), rng.randint(1, len(model.units))):
+            model.ready(unit, iteration)
+            expected[unit] += 1
+            if rng.random() < 0.3:
+                model.decide()
+        for _ in range(1000):
+            model.decide()
+            if not model.of_state("ready") and not model.of_state("sent"):
+                break
+            model.t += 0.001
+            for link in range(model.links):
+                model.drain(link, 10**9)
+            for unit in model.of_state("sent"):
+                if rng.random() < 0.5:
+                    model.done(unit)
+        assert [model.sent.count(u) for u in range(len(model.units))] == expected
+
+
+class Cluster:
+    """Several workers: a unit is answered everywhere once all workers have sent it."""
+
+    def __init__(self, job, workers, iterations, rng, barrier):
+        self.workers = [Model(*job) for _ in range(workers)]
+        self.rng = rng
+        self.barrier = barrier
+        self.units = range(len(job[-1]))
+        # What each iteration pushes is the same on all workers; the order in which it becomes ready is not.
+        pushed = [rng.sample(self.units, rng.randint(1, len(self.units))) for _ in range(iterations)]
+        self.todo = [[(i, unit) for i, units in enumerate(pushed) for unit in self.shuffled(units, w)] for w in range(workers)]
+        self.total = sum(map(len, pushed))
+        self.answers = []                                   # (worker, unit) on their way
+
+    def shuffled(self, units, worker):
+        units = sorted(units)
+        if self.rng.random() < 0.5:
+            self.rng.shuffle(units)
+        return units if worker % 2 else units[::-1]
+
+    def may_become_ready(self, w):
+        """Places in its list of the gradients that worker w could make now, each after the last answer of its own."""
+        model, found, seen = self.workers[w], [], set()
+        for place, (iteration, unit) in enumerate(self.todo[w]):
+            if self.barrier and iteration != self.todo[w][0][0]:
+                break
+            if self.barrier and iteration != model.iteration and any(state != "idle" for state in model.state):
+                break                                       # the forward pass needs all values of the iteration before
+            if unit not in seen and model.state[unit] == "idle":
+                found.append(place)
+            seen.add(unit)
+        return [("ready", (w, place)) for place in (found[:1] if self.barrier else found)]
+
+    def events(self):
+        found = [("answer", i) for i in range(len(self.answers))]
+        for w, model in enumerate(self.workers):
+            found += self.may_become_ready(w)
+            found += [("drain", (w, link)) for link in range(model.links) if model.released[link] > model.drained[link]]
+        return found
+
+    def run(self):
+        counts = [[0] * len(self.units) for _ in self.workers]
+        answered = [0] * len(self.units)
+        while True:
+            events = self.events()
+            if not events:
+                break
+            kind, what = self.rng.choice(events)
+            if kind == "answer":
+                w, unit = self.answers.pop(what)
+                self.workers[w].done(unit)
+            elif kind == "ready":
+                w, place = what
+                iteration, unit = self.todo[w].pop(place)
+                self.workers[w].iteration = iteration
+                self.workers[w].ready(unit, iteration)
+            else:
+                w, link = what
+                self.workers[w].drain(link, self.rng.choice([10, 10**9]))
+            model = self.workers[w]
+            model.t += 1e-4
+            before = len(model.sent)
+            model.decide()
+            for unit in model.sent[before:]:
+                counts[w][unit] += 1
+                if min(count[unit] for count in counts) > answered[unit]:
+                    answered[unit] += 1
+                    self.answers += [(k, unit) for k in range(len(self.workers))]
+        for w, model in enumerate(self.workers):
+            assert not self.todo[w] and not model.of_state("ready") and not model.of_state("sent"), (
+                f"deadlock: worker {w} is left with {model.of_state('ready')} ready, {model.of_state('sent')} unanswered, "
+                f"{len(self.todo[w])} to come")
+            assert len(model.sent) == self.total
+
+
+@pytest.mark.parametrize("barrier", [True, False], ids=["forward waits for all", "each waits for its own"])
+@settings(max_examples=150)
+@given(jobs(), st.integers(2, 4), st.randoms(use_true_random=False))
+def test_workers_never_lock_each_other(barrier, job, workers, rng):
+    Cluster(job, workers, 6, rng, barrier).run()
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("links", [1, 2])
+def test_opposite_orders_and_the_smallest_limits(policy, links):
+    """The case that locks a credit window: one worker from first to last, the other from last to first, one byte of window and lead."""
+    units = [(100, WIDE if i % 4 == 3 else i % links, -i) for i in range(30)]
+    for seed in range(10):
+        Cluster((policy, links, 1, 1, units), 2, 10, random.Random(seed), True).run()
+
+
+def test_most_urgent_first_and_fifo_does_not():
+    """A backlog of later layers waits behind a small window when the first layer's gradient comes."""
+    for policy, place in (("priority", 1), ("prophet", 1), ("fifo", 9)):
+        model = Model(policy, 1, 50, 10**6, [(100, 0, -i) for i in range(10)])
+        for unit in reversed(range(10)):
+            model.ready(unit, 0)
+            if unit == 9:
+                model.decide()                              # the wire takes the last layer at once
+        while model.of_state("ready"):
+            model.t += 1
+            model.drain(0, 100)
+            model.decide()
+        assert model.sent.index(0) == place
+
+
+def test_the_older_iteration_is_more_urgent():
+    model = Model("priority", 1, 1, 10**6, [(100, 0, 0), (100, 0, -1), (100, 0, -2)])
+    model.ready(2, 0)
+    model.decide()
+    model.ready(0, 1)
+    model.ready(1, 0)
+    while model.of_state("ready"):
+        model.t += 1
+        model.drain(0, 100)
+        model.decide()
+    assert model.sent == [2, 1, 0]
+
+
+def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due():
+    """1 MB/s and a step due in 20 ms: 20 kB may be out at once. At the moment it is due, a small window's worth."""
+    def sent_at(t):
+        units = [(4000, 0, -i) for i in range(40)]
+        model = Scheduler("prophet", 1, 0, 10**9, 1e6)
+        for i, (size, link, position) in enumerate(units):
+            model.add_unit(size, link, i, position=position)
+        model.set_steps([1] * 20 + [0] * 20, [0.0, 0.2])
+        for unit in range(20, 40):
+            model.ready(unit, 0, 0.0)
+        return 4000 * len(model.decide(t)[0]), model.link_state(0)["window"]
+    far, window = sent_at(0.0)
+    near, _ = sent_at(0.2)
+    assert window < 70000 and far >= 76000 and window <= near < window + 4000
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda s: s.ready(0, 0, 0.0) or s.ready(0, 0, 0.0), lambda s: s.done(0, 0.0), lambda s: s.add_unit(5, 1, 0),
+    lambda s: s.add_unit(-1, 0, 0), lambda s: Scheduler("best", 1), lambda s: Scheduler("fifo", 0),
+    lambda s: s.set_steps([3], [0.0])])
+def test_wrong_use_is_refused(wrong):
+    scheduler = Scheduler("fifo", 1)
+    scheduler.add_unit(10, 0, 0)
+    with pytest.raises(ValueError):
+        wrong(scheduler)
+    scheduler.check()
