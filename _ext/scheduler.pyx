@@ -36,6 +36,8 @@ cdef enum PolicyKind:
     FIFO = 0
     PRIORITY = 1
     PROPHET = 2
+    CREDIT = 3                      # ByteScheduler (SOSP 2019): a credit of unanswered bytes, urgent first, no drain window
+    ICPP21 = 4                      # Prophet as its paper has it: blocks that fit the interval or nothing, then one by one
 
 cdef enum:
     WIDE = -1                       # Unit.link of a unit that is spread over all links
@@ -50,7 +52,9 @@ cdef double MAX_UNIT = 4e6          # bytes
 cdef double START_RATE = 125e6      # bytes/s, until the first measurement
 cdef int64_t IDLE_SLACK = 4096      # in flight up to here counts as an idle link: what a message costs besides payload is estimated
 
-POLICY_KINDS = {"fifo": FIFO, "priority": PRIORITY, "prophet": PROPHET}
+cdef double CREDIT_BYTES = 16e6     # ByteScheduler's credit of 4 million float32 parameters
+
+POLICY_KINDS = {"fifo": FIFO, "priority": PRIORITY, "prophet": PROPHET, "credit": CREDIT, "prophet-icpp21": ICPP21}
 
 cdef struct Unit:
     int64_t bytes                   # payload
@@ -58,8 +62,9 @@ cdef struct Unit:
     int gradient                    # index in forward order: 0 is the most urgent
     int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
     int64_t position                # place in the total order within a round
-    int64_t next_position           # its place from round `position_round` on
-    int64_t position_round
+    int64_t next_position           # its place, and its rank, from round `change_round` on
+    int64_t next_rank
+    int64_t change_round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request
     int64_t round                   # how many requests of this unit came before the current one
@@ -86,6 +91,10 @@ cdef struct Link:
     double busy_bytes               # of the running rate sample
     double busy_seconds
     bint busy                       # in flight has not been seen at 0 since sample_time
+    double backlog_since            # statistics: since when there has been something to send; -1 if there is nothing
+    double backlog_seconds
+    int64_t backlog_start           # `drained` at backlog_since
+    int64_t backlog_bytes
     Heap ready
 
 
@@ -94,7 +103,7 @@ cdef class Scheduler:
 
     Parameters
     ----------
-    policy : 'fifo', 'priority' or 'prophet'
+    policy : 'fifo', 'priority', 'prophet', 'credit' or 'prophet-icpp21'
     links : number of servers
     window : drain window in bytes, 0 to derive it from each link's rate
     lead : lead limit in bytes, 0 to derive it from each link's rate
@@ -122,7 +131,8 @@ cdef class Scheduler:
         double iteration_start
         # statistics
         public int64_t units_released, bytes_released, blocks, inverted_bytes, iterations
-        public double wait_seconds
+        public int64_t first_answers
+        public double wait_seconds, first_seconds
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
         if links < 1:
@@ -140,6 +150,7 @@ cdef class Scheduler:
             raise MemoryError()
         for i in range(links):
             self.links[i].rate = rate if rate > 0 else START_RATE
+            self.links[i].backlog_since = -1
         if self.grow(64) < 0:
             raise MemoryError()
 
@@ -187,7 +198,7 @@ cdef class Scheduler:
         unit.rank = rank
         unit.position = position
         unit.round = -1
-        unit.position_round = -1
+        unit.change_round = -1
         self.count += 1
         return self.count - 1
 
@@ -218,8 +229,9 @@ cdef class Scheduler:
         unit.state = READY
         unit.iteration = iteration
         unit.round += 1
-        if unit.round == unit.position_round:
+        if unit.round == unit.change_round:
             unit.position = unit.next_position
+            unit.rank = unit.next_rank
         unit.ready_time = t
         if self.kind == FIFO:
             unit.urgency_major = self.sequence
@@ -238,6 +250,9 @@ cdef class Scheduler:
             if step > self.arrived:
                 self.arrived = step
         self.push(self.heap_of(unit), index)
+        if unit.link != WIDE and self.links[unit.link].backlog_since < 0:
+            self.links[unit.link].backlog_since = t
+            self.links[unit.link].backlog_start = self.links[unit.link].drained
 
     cdef void c_drained(self, int index, int64_t total, double t) noexcept nogil:
         """The link's peer has acknowledged `total` bytes since the start."""
@@ -251,12 +266,19 @@ cdef class Scheduler:
         else:
             fresh = 0
         self.measure(link, fresh, t)
+        if link.backlog_since >= 0 and link.ready.count == 0 and link.released - link.drained <= IDLE_SLACK:
+            link.backlog_seconds += t - link.backlog_since
+            link.backlog_bytes += link.drained - link.backlog_start
+            link.backlog_since = -1
 
     cdef void c_done(self, int index, double t) noexcept nogil:
         """The server answered the unit: its bytes, and all released before them on its link, have drained."""
         cdef Unit* unit = &self.units[index]
         cdef int i
         unit.state = IDLE
+        if unit.rank == 0:
+            self.first_answers += 1
+            self.first_seconds += t - unit.ready_time
         if unit.link == WIDE:
             for i in range(self.n_links):
                 self.links[i].unanswered -= unit.bytes // self.n_links
@@ -405,11 +427,30 @@ cdef class Scheduler:
         cdef int64_t in_flight = link.released - link.drained
         cdef int64_t window = self.min_window(link)
         cdef double opens
+        if self.kind == CREDIT:
+            return True
+        if self.kind == ICPP21 and self.fixed_window == 0:
+            return self.literal_open(link, in_flight, self.share(unit), t, wake)
         if in_flight < window or in_flight + self.share(unit) <= self.block_budget(link, t):
             return True
         opens = t + (in_flight - window) / link.rate
         if opens < wake[0]:
             wake[0] = opens
+        return False
+
+    cdef bint literal_open(self, Link* link, int64_t in_flight, int64_t size, double t, double* wake) noexcept nogil:
+        """The paper's rule: while steps are to come, what fits the interval; then one by one, in order of priority."""
+        cdef double seconds = 0
+        if self.n_steps > 0 and self.arrived + 1 < self.n_steps:
+            seconds = self.iteration_start + self.step_due[self.arrived + 1] - t
+        if seconds > 0:
+            if in_flight + size <= link.rate * seconds:
+                return True
+            wake[0] = min(wake[0], t + seconds)         # a step that is late must not hold everything for ever
+            return False
+        if in_flight <= IDLE_SLACK:
+            return True
+        wake[0] = min(wake[0], t + in_flight / link.rate)
         return False
 
     cdef int64_t unit_bytes(self, Link* link) noexcept nogil:
@@ -425,6 +466,10 @@ cdef class Scheduler:
     cdef int64_t lead_limit(self, Link* link) noexcept nogil:
         if self.fixed_lead > 0:
             return self.fixed_lead
+        if self.kind == CREDIT:
+            return <int64_t>CREDIT_BYTES
+        if self.kind == ICPP21:
+            return 1 << 62                              # the paper limits nothing but the block
         return <int64_t>(LEAD_UNITS * self.unit_bytes(link) + link.rate * link.rtt)
 
     cdef double block_budget(self, Link* link, double t) noexcept nogil:
@@ -570,16 +615,15 @@ cdef class Scheduler:
             free(steps)
             free(dues)
 
-    def set_positions(self, positions, int64_t from_round) -> None:
-        """Change the total order: ``positions[unit]`` is the unit's place in rounds from ``from_round`` on, which every worker must
-        name alike and before its unit gets there."""
-        if len(positions) > self.count:
-            raise ValueError(f"{len(positions)} positions for {self.count} units")
-        for i, position in enumerate(positions):
-            if self.units[i].round >= from_round:
-                self.units[i].position = position
-            self.units[i].next_position = position
-            self.units[i].position_round = from_round
+    def set_orders(self, ranks, positions, int64_t from_round) -> None:
+        """Change urgency and total order: ``ranks[unit]`` and ``positions[unit]`` hold in rounds from ``from_round`` on. Every worker must
+        give the same positions for the same rounds, and before its units get there."""
+        if not len(ranks) == len(positions) <= self.count:
+            raise ValueError(f"{len(ranks)} ranks and {len(positions)} positions for {self.count} units")
+        for i in range(len(positions)):
+            self.units[i].next_rank = ranks[i]
+            self.units[i].next_position = positions[i]
+            self.units[i].change_round = from_round
 
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""
@@ -612,7 +656,8 @@ cdef class Scheduler:
         cdef Link* state = &self.links[link]
         return {"released": state.released, "drained": state.drained, "unanswered": state.unanswered, "rate": state.rate,
                 "rtt": state.rtt, "measured": bool(state.measured), "window": self.min_window(state),
-                "lead": self.lead_limit(state), "ready": state.ready.count}
+                "lead": self.lead_limit(state), "ready": state.ready.count, "backlog_seconds": state.backlog_seconds,
+                "backlog_bytes": state.backlog_bytes}
 
     def unit_state(self, int unit) -> str:
         return ("idle", "ready", "sent")[<int>self.units[unit].state]
