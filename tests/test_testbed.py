@@ -18,12 +18,12 @@ from prophet_mx.profile import Gradient, GradientProfile
 
 ROOT = Path(__file__).resolve().parents[1]
 MISSING = needed_privileges()
+CELL = ["-m", "benchmarks.run", "--cell", "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
+        "--methods", "pushpull", "--repeats", "1", "--warmup", "2"]
+
 
 def needs_testbed(test):
     return pytest.mark.netns(pytest.mark.skipif(MISSING is not None, reason=str(MISSING))(test))
-
-CELL = ["-m", "benchmarks.run", "--cell", "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
-        "--methods", "pushpull", "--repeats", "1", "--warmup", "2"]
 
 
 def small_profile(path=None):
