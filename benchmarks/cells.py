@@ -16,8 +16,8 @@ BIGARRAY_BOUND = 1000 * 1000                                   # elements from w
 class Load(NamedTuple):
     """What a cell's workers do once the goodput is known.
 
-    ``rate``: one worker's share of the links (bytes/s); ``bound``: seconds per iteration that nothing can beat; ``env``: for all
-    processes of the job.
+    ``rate``: one worker's share of the links (bytes/s); ``bound``: seconds per iteration that nothing can beat; ``env``: for
+    all processes of the job.
     """
 
     profile: GradientProfile

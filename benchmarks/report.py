@@ -14,7 +14,7 @@ from .testbed.goodput import Goodput
 
 
 class Row(NamedTuple):
-    """One method in one cell. Times are milliseconds per iteration over all repeats, workers and iterations after the warm-up."""
+    """One method in one cell. Times: ms per iteration over all repeats, workers and iterations after the warm-up."""
 
     cell: str
     method: str

@@ -11,8 +11,8 @@ from prophet_mx.bound import lower_bound, rho, worker_rate
 from prophet_mx.errors import ConfigError
 from prophet_mx.profile import Gradient, GradientProfile
 
-PROFILE = GradientProfile("three", [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.1, 0.3), Gradient("c", 800, 0.2, 0.4)],
-                          ((2,), (0, 1)))
+GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.1, 0.3), Gradient("c", 800, 0.2, 0.4)]
+PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))
 
 
 def test_a_cell_is_parsed_and_written_back():
@@ -21,7 +21,8 @@ def test_a_cell_is_parsed_and_written_back():
     assert Cell.parse(str(cell)) == cell
 
 
-@pytest.mark.parametrize("text", ["x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
+@pytest.mark.parametrize("text", [
+    "x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
 def test_bad_cells_are_refused(text):
     with pytest.raises(ConfigError):
         Cell.parse(text)
