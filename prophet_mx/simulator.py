@@ -23,13 +23,13 @@ import statistics
 from dataclasses import dataclass, fields
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .bound import lower_bound, worker_rate
+from .bound import finishing_order, lower_bound, worker_rate
 from .errors import ConfigError
 from .layout import cut, unit_bytes
 from .profile import GradientProfile
 from .simulation import PLAIN, Simulation, Timeline
 
-__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult", "default_units", "make_units", "simulate"]
+__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult", "default_units", "in_total_order", "make_units", "simulate"]
 
 POLICIES = (PLAIN, "fifo", "priority", "prophet")
 MAX_CLASSES = 8             # of workers, with jitter
@@ -53,12 +53,11 @@ def server_of(key: int, servers: int) -> int:
 
 
 def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Unit]:
-    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), in its total order, which is the
-    last layer's first.
+    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
     Slices have keys of their own, numbered after the gradients' and one more. A unit of 1e6 elements (of 4 bytes) or more is spread.
     """
-    units: List[List[Unit]] = []
+    units: List[Unit] = []
     key = len(profile.gradients) + 1
     for index, gradient in enumerate(profile.gradients):
         elements = max(1, gradient.bytes // ELEMENT_BYTES)
@@ -66,14 +65,25 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Un
         ends[-1] = gradient.bytes
         keys = range(key, key + len(ends)) if len(ends) > 1 else [index]
         key += len(ends) if len(ends) > 1 else 0
-        units.append([Unit(index, end - start, SPREAD if servers > 1 and end - start >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
-                           else server_of(number, servers)) for number, start, end in zip(keys, [0, *ends], ends)])
-    return [unit for units_of_gradient in reversed(units) for unit in units_of_gradient]
+        units.extend(Unit(index, end - start, SPREAD if servers > 1 and end - start >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
+                          else server_of(number, servers)) for number, start, end in zip(keys, [0, *ends], ends))
+    return units
+
+
+def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree: that in which an ideal link of one
+    worker's ``rate`` (bytes/s) finishes them."""
+    ready = profile.ready_times()
+    order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / rate for unit in units])
+    return [units[place] for place in order]
 
 
 def default_units(profile: GradientProfile, cluster: "Cluster", policy: str) -> List[Unit]:
-    """The units that a policy works with by default: whole gradients for ``plain``, else as :mod:`prophet_mx.layout` says."""
-    return make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, connection_rate(cluster), None))
+    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order. Whole
+    gradients for ``plain``."""
+    rate = connection_rate(cluster)
+    units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, None))
+    return in_total_order(units, profile, rate * cluster.servers)
 
 
 def connection_rate(cluster: "Cluster") -> float:
