@@ -41,6 +41,7 @@ cdef enum PolicyKind:
 
 cdef enum:
     WIDE = -1                       # Unit.link of a unit that is spread over all links
+    ALL = -1                        # choose(): every link may have changed
 
 # Times on the wire that the sizes are derived from (seconds); see docs/how-it-works.md for the measurements behind them.
 cdef double UNIT_SECONDS = 0.004    # one unit
@@ -72,6 +73,7 @@ cdef struct Unit:
     int64_t urgency_minor
     int slot                        # its place in the ready heap
     int sent_slot                   # its place in the list of sent units
+    int sent_before, sent_after     # neighbours in its link's list of sent units, -1 none
     int64_t end                     # link's released counter when this unit was released (not for WIDE)
     double ready_time
     double release_time
@@ -96,6 +98,9 @@ cdef struct Link:
     int64_t backlog_start           # `drained` at backlog_since
     int64_t backlog_bytes
     Heap ready
+    int sent                        # latest of its sent units, -1 none
+    int candidate                   # while decide() runs: the unit that may go next, -1 none
+    double opens                    # and when a window that holds one back may open
 
 
 cdef class Scheduler:
@@ -115,6 +120,7 @@ cdef class Scheduler:
         Link* links
         int n_links
         Heap wide                   # ready wide units
+        int wide_sent               # latest sent wide unit, -1 none
         int* sent                   # units in state SENT, unordered
         int n_sent
         int* out                    # decide(): the units to release
@@ -148,9 +154,11 @@ cdef class Scheduler:
         self.links = <Link*>calloc(links, sizeof(Link))
         if self.links == NULL:
             raise MemoryError()
+        self.wide_sent = -1
         for i in range(links):
             self.links[i].rate = rate if rate > 0 else START_RATE
             self.links[i].backlog_since = -1
+            self.links[i].sent = -1
         if self.grow(64) < 0:
             raise MemoryError()
 
@@ -289,6 +297,12 @@ cdef class Scheduler:
         self.n_sent -= 1
         self.sent[unit.sent_slot] = self.sent[self.n_sent]
         self.units[self.sent[unit.sent_slot]].sent_slot = unit.sent_slot
+        if unit.sent_after >= 0:
+            self.units[unit.sent_after].sent_before = unit.sent_before
+        else:
+            self.latest_sent(unit.link)[0] = unit.sent_before
+        if unit.sent_before >= 0:
+            self.units[unit.sent_before].sent_after = unit.sent_after
 
     cdef void measure(self, Link* link, int64_t fresh, double t) noexcept nogil:
         """Follow the link's rate: averages over time that the link was busy, and never under what it has just been seen to carry."""
@@ -322,33 +336,40 @@ cdef class Scheduler:
 
         *wake is when, at the measured rates, a window that holds something back may open again: INFINITY if none does.
         """
-        cdef int n = 0, index
-        wake[0] = INFINITY
+        cdef int n = 0, index, changed = ALL
         while True:
-            index = self.choose(t, wake)
+            index = self.choose(t, changed, wake)
             if index < 0:
                 break
             self.release(index, t)
+            changed = self.units[index].link
             self.out[n] = index
             n += 1
         if n > 0:
             self.blocks += 1
         return n
 
-    cdef int choose(self, double t, double* wake) noexcept nogil:
-        """The unit to release next, or -1: the most urgent over all open links."""
-        cdef int i, candidate, best = -1
+    cdef int choose(self, double t, int changed, double* wake) noexcept nogil:
+        """The unit to release next, or -1: the most urgent over all open links. Only the link `changed` is not as it was in the last
+        call at the same time."""
+        cdef int i, best = -1
         cdef int wide = self.wide.items[0] if self.wide.count > 0 else -1
         cdef bint wide_open = wide >= 0
+        cdef Link* link
         wake[0] = INFINITY
         for i in range(self.n_links):
+            link = &self.links[i]
             if wide >= 0 and not self.window_open(i, wide, t, wake):
                 wide_open = False
-            if self.links[i].ready.count == 0:
-                continue
-            candidate = self.allowed(i)
-            if candidate >= 0 and self.window_open(i, candidate, t, wake) and (best < 0 or self.before(candidate, best)):
-                best = candidate
+            if changed == ALL or changed == i:
+                link.opens = INFINITY
+                link.candidate = self.allowed(i) if link.ready.count > 0 else -1
+                if link.candidate >= 0 and not self.window_open(i, link.candidate, t, &link.opens):
+                    link.candidate = -1
+            if link.opens < wake[0]:
+                wake[0] = link.opens
+            if link.candidate >= 0 and (best < 0 or self.before(link.candidate, best)):
+                best = link.candidate
         if wide < 0:
             return best
         # A wide unit that only waits for a window goes before less urgent ones; one that the lead limit holds lets them pass.
@@ -409,16 +430,17 @@ cdef class Scheduler:
 
     cdef int64_t unanswered_before(self, int link, int index) noexcept nogil:
         """Bytes sent on the link, not answered, and before the unit in the total order."""
-        cdef int i
         cdef int64_t total = 0
-        cdef Unit* other
-        for i in range(self.n_sent):
-            other = &self.units[self.sent[i]]
-            if self.ordered(self.sent[i], index):
-                if other.link == link:
-                    total += other.bytes
-                elif other.link == WIDE:
-                    total += other.bytes // self.n_links
+        cdef int other = self.links[link].sent
+        while other >= 0:
+            if self.ordered(other, index):
+                total += self.units[other].bytes
+            other = self.units[other].sent_before
+        other = self.wide_sent
+        while other >= 0:
+            if self.ordered(other, index):
+                total += self.units[other].bytes // self.n_links
+            other = self.units[other].sent_before
         return total
 
     cdef bint window_open(self, int index, int unit, double t, double* wake) noexcept nogil:
@@ -497,6 +519,11 @@ cdef class Scheduler:
         unit.sent_slot = self.n_sent
         self.sent[self.n_sent] = index
         self.n_sent += 1
+        unit.sent_before = self.latest_sent(unit.link)[0]
+        unit.sent_after = -1
+        if unit.sent_before >= 0:
+            self.units[unit.sent_before].sent_after = index
+        self.latest_sent(unit.link)[0] = index
         for i in range(self.n_links):
             if unit.link == WIDE or unit.link == i:
                 if self.links[i].released - self.links[i].drained <= IDLE_SLACK:
@@ -512,6 +539,9 @@ cdef class Scheduler:
         if unit.link != WIDE and self.links[unit.link].ready.count > 0 and self.more_urgent(
                 self.links[unit.link].ready.items[0], index):
             self.inverted_bytes += unit.bytes
+
+    cdef int* latest_sent(self, int link) noexcept nogil:
+        return &self.wide_sent if link == WIDE else &self.links[link].sent
 
     # -- orders --------------------------------------------------------------------------------------------------------------
 
@@ -677,6 +707,14 @@ cdef class Scheduler:
     cdef verify(self):
         cdef Heap* heap
         unanswered = [0] * self.n_links
+        listed = 0
+        for i in range(-1, self.n_links):
+            other = self.latest_sent(i)[0]
+            while other >= 0:
+                listed += 1
+                assert self.units[other].state == SENT and self.units[other].link == i, f"unit {other} is in the list of link {i}"
+                other = self.units[other].sent_before
+        assert listed == self.n_sent, f"{listed} units in the links' lists of sent ones, not {self.n_sent}"
         ready = 0
         for i in range(self.count):
             unit = self.units[i]
