@@ -109,9 +109,9 @@ class Simulation:
         self.cluster = cluster
         self.iterations = iterations
         self.units = units
+        self._plan_steps(profile)
         self.forward = [gradient.forward for gradient in profile.gradients]
         self.backward = math.fsum(gradient.backward for gradient in profile.gradients)
-        self._plan_steps(profile)
         self._plan_servers()
         self.plain = policy == PLAIN
         self.workers = [Worker(number, members, slowness, seed,
@@ -186,7 +186,7 @@ class Simulation:
         """Run the job; afterwards ``workers`` have their times. SimulationError if it comes to a standstill."""
         events, up, down = self.events, self.up, self.down
         for worker in self.workers:
-            self._begin(worker, 0.0)
+            heapq.heappush(events, (0.0, next(self.sequence), self._begin, (worker,)))
         while self.running:
             t = min(up.shares.next, down.shares.next, events[0][0] if events else math.inf)
             if t == math.inf:
