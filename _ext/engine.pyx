@@ -101,7 +101,8 @@ cdef class Driver(Scheduler):
         DrainSource source
         Meter* meters
         double last_prediction
-        ReadyEvent* events          # ready events not yet taken by Python
+        bint recording              # whether ready events are kept for take_events()
+        ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
@@ -112,6 +113,7 @@ cdef class Driver(Scheduler):
         pthread_cond_init(&self.wake, &attributes)
         self.source = DRAIN_PREDICTED
         self.sleeping_until = INFINITY
+        self.recording = True
         self.meters = <Meter*>calloc(links, sizeof(Meter))
         self.event_capacity = 1 << 15
         self.events = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
@@ -229,6 +231,36 @@ cdef class Driver(Scheduler):
         finally:
             pthread_mutex_unlock(&self.lock)
 
+    def rates_known(self, double rate) -> None:
+        """Start from this rate (bytes/s) on every link."""
+        pthread_mutex_lock(&self.lock)
+        for i in range(self.n_links):
+            self.links[i].rate = rate
+        pthread_mutex_unlock(&self.lock)
+
+    def keep_order(self) -> None:
+        """Release every unit as it becomes ready, as plain dist_sync would."""
+        pthread_mutex_lock(&self.lock)
+        self.kind = FIFO
+        self.fixed_window = self.fixed_lead = 1 << 62
+        pthread_mutex_unlock(&self.lock)
+
+    def positions_changed(self, positions, int64_t from_round) -> None:
+        """set_positions() while the driver runs."""
+        pthread_mutex_lock(&self.lock)
+        try:
+            self.set_positions(positions, from_round)
+        finally:
+            pthread_mutex_unlock(&self.lock)
+
+    def record(self, bint recording) -> None:
+        """Whether ready events are kept for take_events(); they are at first."""
+        pthread_mutex_lock(&self.lock)
+        self.recording = recording
+        if recording:
+            self.n_events = 0
+        pthread_mutex_unlock(&self.lock)
+
     def take_events(self) -> list:
         """Ready events since the last call: (iteration, unit, seconds on the monotonic clock). The newest are lost when over 32768
         were not taken."""
@@ -259,7 +291,7 @@ cdef class Driver(Scheduler):
         pthread_mutex_lock(&self.lock)
         t = now()
         self.gates[unit] = complete[0]
-        if self.n_events < self.event_capacity:
+        if self.recording and self.n_events < self.event_capacity:
             self.events[self.n_events] = ReadyEvent(iteration, unit, t)
             self.n_events += 1
         self.sample(t)

@@ -8,6 +8,11 @@
 #
 # Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
 
+ctypedef const char* cstr
+
+cdef enum:
+    MAX_OUTS = 64                   # devices of one worker
+
 cdef struct Part:
     int unit
     void* array                     # NDArray handle of the unit's bytes: the buffer itself for a whole parameter
@@ -59,38 +64,79 @@ cdef class Parameter:
 
     def pushpull(self, size_t source, size_t target, int64_t iteration, int priority) -> None:
         """pack, send, unpack for one gradient array and one array to receive the value."""
+        cdef void* out = <void*>target
         mx_check(copy_array(<void*>source, self.buffer))
-        self.send(iteration, priority, True)
-        mx_check(copy_array(self.buffer, <void*>target))
+        self.send_and_receive(iteration, priority, &out, 1)
 
     def pack(self, size_t source) -> None:
         """Copy a gradient into the buffer."""
         mx_check(copy_array(<void*>source, self.buffer))
 
+    def push(self, int64_t iteration, int priority) -> None:
+        """Send the packed buffer; nothing is received."""
+        self.send(iteration, priority, NULL, 0)
+
+    def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
+        """Send the packed buffer and receive the value in several arrays."""
+        cdef void** outs = <void**>malloc(len(targets) * sizeof(void*))
+        if outs == NULL:
+            raise MemoryError()
+        try:
+            for i, target in enumerate(targets):
+                outs[i] = <void*><size_t>target
+            self.send_and_receive(iteration, priority, outs, len(targets))
+        finally:
+            free(outs)
+
     def unpack(self, size_t target) -> None:
-        """Copy the buffer into a caller's array."""
+        """Copy the buffer, once all its slices are here, into a caller's array."""
         mx_check(copy_array(self.buffer, <void*>target))
 
-    cpdef int send(self, int64_t iteration, int priority, bint pull) except -1:
-        """Gate, request and done of every unit; with `pull` the reply brings the value."""
+    cdef int send_and_receive(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
+        cdef int i
+        if not self.sliced:
+            # The store itself copies what it received to the arrays that are to have it.
+            return self.send(iteration, priority, outs, n_outs)
+        self.send(iteration, priority, &self.buffer, 1)
+        for i in range(n_outs):
+            mx_check(copy_array(self.buffer, outs[i]))
+        return 0
+
+    cdef int send(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
+        """Gate, request and done of every unit. With `outs` the reply brings the value: to these arrays, or to the slices of a
+        sliced parameter."""
         cdef int i, code
-        cdef void* value
         for i in range(self.n_parts):
-            value = self.parts[i].array
             self.push_gate(&self.parts[i], iteration)
-            if self.str_keys and pull:
-                code = MX.kv_pushpull_ex(self.store, 1, &self.parts[i].str_key, 1, &self.parts[i].str_key, &value, &value, priority)
-            elif self.str_keys:
-                code = MX.kv_push_ex(self.store, 1, &self.parts[i].str_key, &value, priority)
-            elif pull:
-                code = MX.kv_pushpull(self.store, 1, &self.parts[i].int_key, 1, &self.parts[i].int_key, &value, &value, priority)
-            else:
-                code = MX.kv_push(self.store, 1, &self.parts[i].int_key, &value, priority)
-            self.push_done(&self.parts[i], pull)    # also after a refused request: the gate is on the engine already
+            code = self.request(&self.parts[i], priority, &self.parts[i].array if self.sliced and n_outs else outs,
+                                1 if self.sliced and n_outs else n_outs)
+            self.push_done(&self.parts[i], n_outs > 0)  # also after a refused request: the gate is on the engine already
             mx_check(code)
+        self.join()
+        return 0
+
+    cdef int request(self, Part* part, int priority, void** outs, int n_outs) except? -1:
+        """The wrapped store's own push, or pushpull to n_outs arrays; its code."""
+        cdef int[MAX_OUTS] int_keys
+        cdef cstr[MAX_OUTS] str_keys
+        cdef int i
+        if n_outs > MAX_OUTS:
+            raise ValueError(f"{n_outs} devices: at most {MAX_OUTS} are handled")
+        for i in range(n_outs):
+            int_keys[i] = part.int_key
+            str_keys[i] = part.str_key
+        if self.str_keys and n_outs:
+            return MX.kv_pushpull_ex(self.store, 1, &part.str_key, n_outs, str_keys, &part.array, outs, priority)
+        if self.str_keys:
+            return MX.kv_push_ex(self.store, 1, &part.str_key, &part.array, priority)
+        if n_outs:
+            return MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &part.array, outs, priority)
+        return MX.kv_push(self.store, 1, &part.int_key, &part.array, priority)
+
+    def join(self) -> None:
+        """Make the buffer wait for all its slices; nothing to do for a whole parameter."""
         if self.sliced:
             self.push_join()
-        return 0
 
     cdef int push_gate(self, Part* part, int64_t iteration) except -1:
         cdef Gate* gate = new_gate(self.driver, part.unit, iteration)

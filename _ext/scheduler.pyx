@@ -58,6 +58,8 @@ cdef struct Unit:
     int gradient                    # index in forward order: 0 is the most urgent
     int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
     int64_t position                # place in the total order within a round
+    int64_t next_position           # its place from round `position_round` on
+    int64_t position_round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request
     int64_t round                   # how many requests of this unit came before the current one
@@ -185,6 +187,7 @@ cdef class Scheduler:
         unit.rank = rank
         unit.position = position
         unit.round = -1
+        unit.position_round = -1
         self.count += 1
         return self.count - 1
 
@@ -215,6 +218,8 @@ cdef class Scheduler:
         unit.state = READY
         unit.iteration = iteration
         unit.round += 1
+        if unit.round == unit.position_round:
+            unit.position = unit.next_position
         unit.ready_time = t
         if self.kind == FIFO:
             unit.urgency_major = self.sequence
@@ -564,6 +569,17 @@ cdef class Scheduler:
         finally:
             free(steps)
             free(dues)
+
+    def set_positions(self, positions, int64_t from_round) -> None:
+        """Change the total order: ``positions[unit]`` is the unit's place in rounds from ``from_round`` on, which every worker must
+        name alike and before its unit gets there."""
+        if len(positions) > self.count:
+            raise ValueError(f"{len(positions)} positions for {self.count} units")
+        for i, position in enumerate(positions):
+            if self.units[i].round >= from_round:
+                self.units[i].position = position
+            self.units[i].next_position = position
+            self.units[i].position_round = from_round
 
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""

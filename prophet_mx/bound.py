@@ -104,7 +104,13 @@ def replay(profile: GradientProfile, rate: float) -> List[Sending]:
 
 def send_order(profile: GradientProfile, rate: float) -> List[int]:
     """All gradients in the order in which the ideal link of ``rate`` bytes/s finishes sending them."""
-    last = {sending.gradient: place for place, sending in enumerate(replay(profile, rate))}
+    return finishing_order(profile.ready_times(), _durations(profile, rate))
+
+
+def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> List[int]:
+    """Pieces of work, most urgent first, in the order in which preemptive strict priority finishes them: piece i is there from
+    ``releases[i]`` on and takes ``durations[i]``."""
+    last = {sending.gradient: place for place, sending in enumerate(_send(releases, durations))}
     return sorted(last, key=last.__getitem__)
 
 

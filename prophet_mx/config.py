@@ -15,7 +15,7 @@ PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "off")
 DRAINS = ("auto", "tcp", "nic", "predicted")
 
-_SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+_SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12, "tib": 2**40}
 _RATE_UNITS = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
 _NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -98,6 +98,8 @@ _SETTINGS = {
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)),
                           "'auto', or a rate from 10 kB/s to 1 TB/s such as 10Gbit or 1.25e9 (bytes/s)"),
+    "unit": _Setting(_auto(_bounded(parse_size, 4, 4_000_000)),
+                     "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
     "window": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
                        "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"),
     "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
@@ -117,6 +119,7 @@ class Config:
     drain : how bytes that have left this worker are counted: ``tcp`` (acknowledged bytes of its own connections), ``nic``
         (counters of the network interface), ``predicted`` (bytes / rate); ``auto`` takes the first that works here.
     bandwidth : bytes/s to start from, None to measure.
+    unit : bytes that large gradients are cut into, None to derive it from the link.
     window : bytes in flight to a server above which nothing more is released, None to derive it from the link.
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     warmup : iterations whose ready times make the first profile.
@@ -125,6 +128,7 @@ class Config:
     policy: str = "prophet"
     drain: str = "auto"
     bandwidth: Optional[float] = None
+    unit: Optional[int] = None
     window: Optional[int] = None
     lead: Optional[int] = None
     warmup: int = 3

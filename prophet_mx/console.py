@@ -47,6 +47,12 @@ class LineSplitter:
             yield _text(pending), True
 
 
+def terminal_size() -> Tuple[int, int]:
+    """Columns and lines of the terminal; 80 and 24 for one that does not tell (0 x 0, as some containers have)."""
+    columns, lines = shutil.get_terminal_size()
+    return (columns, lines) if columns > 1 and lines > 0 else (80, 24)
+
+
 def _text(line: bytes) -> str:
     """What a terminal shows at the end of ``line``: the part after the last ``\\r``."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", errors="replace")
@@ -72,7 +78,7 @@ class Console:
                 clear = _CLEAR if self._bar else ""
             self._write(f"{clear}{line}\n{self._bar}")
         elif label == self._bar_of:
-            self._bar = line[:max(shutil.get_terminal_size().columns - 1, 1)]
+            self._bar = line[:terminal_size()[0] - 1]
             self._write(_CLEAR + self._bar)
 
     def _write(self, text: str) -> None:

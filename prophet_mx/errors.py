@@ -27,3 +27,7 @@ class ProfileError(ProphetError, ValueError):
 
 class LaunchError(ProphetError):
     """A job could not be started."""
+
+
+class SimulationError(ProphetError):
+    """A simulated job came to a standstill: a fault of the scheduler that was simulated."""

@@ -7,38 +7,46 @@ Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread.
 in MXNet as well (init, broadcast, set_optimizer) and the first push, which asks each server once which connection is its own.
 """
 import atexit
+import ctypes
 import logging
 import os
+import pickle
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 import mxnet as mx
-from mxnet.base import KVStoreHandle
+from mxnet.base import KVStoreHandle, NDArrayHandle, check_call
 from mxnet.kvstore import KVStore
 
 from . import _core
+from .agreement import Agreeing
+from .bound import finishing_order
 from .config import Config
 from .errors import KVStoreError
+from .keys import Key, KeyBook, Shape
+from .layout import Slice
 from .learner import ProfileLearner
 from .link import LinkMonitor
 from .mxnet_api import bind
+from .optimizer import slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
-Key = Union[str, int]
-
-WIDE = -1                                   # link of a unit that MXNet spreads over all servers
+MAX_PARTS = 1 << 20                         # slices of one gradient, at most: 4-byte slices of 4 MB
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
 
 class _Scheduled:
     """A parameter on the scheduled path."""
 
-    __slots__ = ("native", "buffer", "gradient", "iteration", "checked")
+    __slots__ = ("native", "buffer", "keys", "arrays", "gradient", "iteration", "checked")
 
-    def __init__(self, native: "_core.Parameter", buffer: mx.nd.NDArray, gradient: int) -> None:
+    def __init__(self, native: "_core.Parameter", buffer: mx.nd.NDArray, keys: List[Key], arrays: List[mx.nd.NDArray],
+                 gradient: int) -> None:
         self.native = native
         self.buffer = buffer
+        self.keys = keys                    # of its units
+        self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
         self.gradient = gradient
         self.iteration = -1                 # the caller's iteration in which it was last pushed
         self.checked: Set[int] = set()      # handles of caller arrays known to fit the buffer
@@ -82,11 +90,13 @@ class ScheduledKVStore(KVStore):
         if not reason:
             bind()
         self._take_over(kv)
-        self._keys: Dict[Key, int] = {}         # in the order of init/broadcast: the server's number of a string key
-        self._shapes: Dict[Key, Tuple[int, tuple, type]] = {}     # of dense initial values: elements, shape, type
+        self._keys = KeyBook(int(os.environ.get("DMLC_NUM_SERVER", "1")),
+                             int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000)))
         self._scheduled: Dict[Key, _Scheduled] = {}
         self._passed: Set[Key] = set()          # keys whose values are not scheduled (sparse, empty)
         self._compression = 1
+        self._optimizer: Optional[bytes] = None     # as it was when it was set
+        self._agreeing: Optional[Agreeing] = None   # once the layout is fixed, at the first push
         if reason:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
@@ -103,21 +113,23 @@ class ScheduledKVStore(KVStore):
 
     def _start(self) -> None:
         config = self._config
-        self._servers = int(os.environ.get("DMLC_NUM_SERVER", "1"))
-        self._driver = _core.Driver(config.policy, self._servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
-        self._monitor: Optional[LinkMonitor] = None     # attached at the first push
+        self._driver = _core.Driver(config.policy, self._keys.servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
+        self._monitor: Optional[LinkMonitor] = None
+        self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
+        self._slice_keys: Dict[Key, List[Key]] = {}
         self._learner = ProfileLearner(self._driver, config.warmup)
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}
-        self._unit_gradient: List[int] = []
-        self._bigarray = int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000))
+        self._unit_gradients: List[int] = []
+        self._order_due = 0
+        self._units: List[Tuple[Key, int]] = []         # parameter and part of each of the driver's units
         self._pid = os.getpid()
         self._driver.start()
         _live.add(self)
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", config.policy, self.rank,
-                    self.num_workers, self._servers)
+                    self.num_workers, self._keys.servers)
 
     # -- keys ----------------------------------------------------------------------------------------------------------------
 
@@ -134,9 +146,28 @@ class ScheduledKVStore(KVStore):
     def _register(self, key: Any, value: Any) -> None:
         for name, array in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
             array = _arrays(array)[0]
-            self._keys.setdefault(name, len(self._keys))
-            if array.stype == "default":
-                self._shapes[name] = (array.size, array.shape, array.dtype)
+            self._keys.add(name, _shape(array) if array.stype == "default" else None)
+
+    def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.set_optimizer`.
+
+        Raises
+        ------
+        KVStoreError
+            gradients are sliced already, and this optimizer is not known to be exact on slices.
+        """
+        if self._driver is None:
+            super().set_optimizer(optimizer)
+            return
+        pickled = pickle.dumps(optimizer)
+        if self._agreeing is None:
+            super().set_optimizer(optimizer)
+        else:
+            if self._slice_keys and not slicing_allowed(optimizer):
+                raise KVStoreError(f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
+                                   "first gradient was pushed; set the optimizer before that")
+            super().set_optimizer(self._agreeing.wrapped(pickled))
+        self._optimizer = pickled
 
     # -- the scheduled path --------------------------------------------------------------------------------------------------
 
@@ -162,9 +193,7 @@ class ScheduledKVStore(KVStore):
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
             return
         self._pack(parameter, sources, priority)
-        parameter.native.send(iteration, priority, True)
-        for target in targets:
-            parameter.native.unpack(target.handle.value)
+        parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
 
     def push(self, key, value, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not."""
@@ -183,9 +212,29 @@ class ScheduledKVStore(KVStore):
         self._check_arrays(key, parameter, sources)
         iteration = self._next_iteration(parameter)
         self._pack(parameter, sources, priority)
-        parameter.native.send(iteration, priority, False)
+        parameter.native.push(iteration, priority)
 
-    # pull() is MXNet's own: the wrapped store pulls into the buffer it last sent, so it waits for that push as the engine orders it.
+    def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
+        orders it."""
+        if self._driver is None or not self._slice_keys:
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        if isinstance(key, (list, tuple)):
+            for i, name in enumerate(key):
+                self.pull(name, None if out is None else out[i], priority, ignore_sparse)
+            return
+        if key not in self._slice_keys:
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        parameter = self._scheduled.get(key) or self._schedule(key, mx.nd.empty(self._keys.shapes[key].shape,
+                                                                                dtype=self._keys.shapes[key].dtype))
+        targets = _arrays(out)
+        self._check_arrays(key, parameter, targets)
+        super().pull(parameter.keys, parameter.arrays, priority)
+        parameter.native.join()
+        for target in targets:
+            parameter.native.unpack(target.handle.value)
 
     def _pack(self, parameter: _Scheduled, sources: List[mx.nd.NDArray], priority: int) -> None:
         """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
@@ -205,7 +254,9 @@ class ScheduledKVStore(KVStore):
         """The caller's iteration: a new one begins when a parameter is pushed again."""
         if parameter.iteration == self._iteration:
             self._iteration += 1
-            self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradient)
+            self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
+            if self._iteration == self._order_due:
+                self._agree_order()
         parameter.iteration = self._iteration
         return self._iteration
 
@@ -233,49 +284,78 @@ class ScheduledKVStore(KVStore):
             logger.warning("key %r is not scheduled: its values are %s", key,
                            "empty" if sample.stype == "default" else sample.stype)
             return None
-        if self._monitor is None:
-            self._attach()
-        self._keys.setdefault(key, len(self._keys))
-        gradient = self._keys[key]
+        gradient = self._keys.gradient(key)
+        if self._agreeing is None:
+            self._agree()
         context = mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
         buffer = mx.nd.empty(sample.shape, ctx=context, dtype=sample.dtype)
-        size = sample.size * buffer.dtype(0).itemsize // self._compression
-        # The order all workers share: the last layer's gradient, which backward makes first, comes first.
-        unit = self._driver.new_unit(size, self._server_of(key, sample.size), gradient, gradient, -gradient)
+        keys, arrays = [key], [buffer]
+        if key in self._slice_keys:
+            flat = buffer.reshape((-1,))
+            keys = self._slice_keys[key]
+            arrays = [_alias(flat[part.start:part.stop]) for part in self._slices[key]]
+        units = [self._new_unit(name, array, _rank(gradient, part), gradient) for part, (name, array) in enumerate(zip(keys, arrays))]
+        self._units += [(key, part) for part in range(len(units))]
+        self._unit_gradients += [gradient] * len(units)
         self._names[gradient] = str(key)
-        self._sizes[gradient] = size
-        self._unit_gradient.append(gradient)
-        native = _core.Parameter(self._driver, self.handle.value, buffer.handle.value, [(unit, buffer.handle.value, key)])
-        parameter = self._scheduled[key] = _Scheduled(native, buffer, gradient)
+        self._sizes[gradient] = _shape(buffer).bytes // self._compression
+        native = _core.Parameter(self._driver, self.handle.value, buffer.handle.value,
+                                 [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
+        parameter = self._scheduled[key] = _Scheduled(native, buffer, keys, arrays, gradient)
         if self._iteration < 0:
             self._iteration = 0
         return parameter
 
-    def _server_of(self, key: Key, elements: int) -> int:
-        """The server MXNet places a key on (kvstore_dist.h, EncodeDefaultKey); WIDE if it is spread over all."""
-        if self._servers == 1:
-            return 0
-        if elements >= self._bigarray:
-            return WIDE
-        number = key if isinstance(key, int) else self._keys[key]
-        return (number * 9973) % self._servers
+    def _new_unit(self, key: Key, array: mx.nd.NDArray, rank: int, gradient: int) -> int:
+        shape = _shape(array)
+        # Until the workers agree on a better one, the total order is that of the ranks: it needs nothing but the order of init.
+        return self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient, rank, rank)
 
-    def _attach(self) -> None:
-        """Find the connections to the servers, once, before the first gradient is sent."""
-        self._monitor = LinkMonitor(self._driver, self._config, self._servers)
+    def _agree(self) -> None:
+        """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent."""
+        raw = _Unscheduled(self)
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
-        self._monitor.attach(self._ask)
+        self._monitor = LinkMonitor(self._driver, self._config, self._keys.servers)
+        self._monitor.attach(lambda server: self._ask(raw, server))
+        self._agreeing = Agreeing(raw, self._keys, self._config)
+        agreed = self._agreeing.agree(self._optimizer, self._compression != 1)
+        if agreed.rate:
+            self._driver.rates_known(agreed.rate)
+        if agreed.in_order:
+            self._driver.keep_order()
+        self._order_due = agreed.order_due
+        self._slices = self._agreeing.slices(agreed.unit)
+        self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
+        logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
+                    sum(map(len, self._slices.values())), agreed.unit)
 
-    def _ask(self, server: int) -> bool:
+    def _agree_order(self) -> None:
+        """Take the total order that rank 0's profile gives, from two rounds on: no worker can be there yet."""
+        slots = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
+        ready = self._learner.ready_times()
+        positions = None
+        if ready:
+            # Gradients that are never pushed come last.
+            rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
+            releases = [ready.get(self._keys.gradients[key], 1e9) for key, _ in slots]
+            durations = [self._keys.shapes[key].bytes / len(self._slice_keys.get(key, (key,))) / rate for key, _ in slots]
+            positions = [0] * len(slots)
+            for place, slot in enumerate(finishing_order(releases, durations)):
+                positions[slot] = place
+        agreed = self._agreeing.agree_order(positions)
+        if agreed is not None:
+            places = dict(zip(slots, agreed))
+            # Keys that came after the layout follow all others, in the order of their ranks.
+            self._driver.positions_changed([places.get(unit, _rank(self._keys.gradients[unit[0]], unit[1])) for unit in self._units],
+                                           self._iteration + 2)
+
+    def _ask(self, raw: "_Unscheduled", server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
-        here = [key for key, (elements, _, _) in self._shapes.items()
-                if elements and self._server_of(key, elements) == server]
-        if not here:
+        key = self._keys.smallest_on(server)
+        if key is None:
             return False
-        key = min(here, key=lambda name: self._shapes[name][0])
-        _, shape, dtype = self._shapes[key]
-        scratch = mx.nd.empty(shape, dtype=dtype)
-        super().pull(key, out=scratch)
+        scratch = mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype)
+        raw.pull(key, scratch)
         scratch.wait_to_read()
         return True
 
@@ -339,6 +419,36 @@ def _why_unscheduled(kv: KVStore, config: Config) -> str:
     if os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine":
         return "MXNET_ENGINE_TYPE=NaiveEngine runs every operation inside the call that pushes it"
     return ""
+
+
+class _Unscheduled:
+    """The wrapped store's own operations, for what workers agree on before anything is scheduled."""
+
+    def __init__(self, store: ScheduledKVStore) -> None:
+        plain = super(ScheduledKVStore, store)
+        self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
+        self.pushpull, self.set_optimizer, self.barrier, self.rank = plain.pushpull, plain.set_optimizer, plain._barrier, store.rank
+
+
+def _rank(gradient: int, part: int) -> int:
+    """Urgency of a unit: by gradient in forward order, then by part."""
+    return gradient * MAX_PARTS + part
+
+
+def _shape(array: mx.nd.NDArray) -> Shape:
+    dtype = array.dtype
+    return Shape(array.shape, dtype, array.size, array.size * dtype(0).itemsize)
+
+
+def _alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """An array over the same memory, with an engine variable of its own: ops on it do not wait for ops on the original.
+
+    Through DLPack's C functions: the Python ones would wait for the original's pending ops.
+    """
+    managed, handle = ctypes.c_void_p(), NDArrayHandle()
+    check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
+    check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
+    return mx.nd.NDArray(handle)
 
 
 def _arrays(value: Any) -> List[mx.nd.NDArray]:

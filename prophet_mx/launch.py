@@ -15,7 +15,7 @@ import threading
 from contextlib import contextmanager
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-from .console import Console
+from .console import Console, terminal_size
 from .errors import LaunchError
 from .job import Job, JobResult, ProcessResult, Sink, label_of
 
@@ -192,7 +192,7 @@ def _run(arguments: argparse.Namespace) -> int:
     label = label_of("worker", 0)
     env = {}
     if sys.stdout.isatty():  # the width for progress bars, which cannot ask a pipe
-        columns, lines = shutil.get_terminal_size()
+        columns, lines = terminal_size()
         env = {"COLUMNS": str(max(columns - len(f"[{label}] "), 1)), "LINES": str(lines)}
     sys.stdout.reconfigure(errors="replace")
     try:

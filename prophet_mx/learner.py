@@ -8,7 +8,9 @@ from .profile import GradientProfile
 
 logger = logging.getLogger("prophet_mx")
 
-FOLLOW = 0.1            # weight of a new iteration once the profile stands
+FOLLOW = 0.2            # weight of a new iteration once the profile stands
+FOLLOW_EVERY = 10       # one iteration in so many is looked at then: this runs in the caller's thread
+FOLLOW_SPAN = 3         # iterations to record for one that is complete: its last gradients come while the next is being pushed
 
 
 class ProfileLearner:
@@ -30,19 +32,31 @@ class ProfileLearner:
 
     def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int], unit_gradient: List[int]) -> None:
         """Take in what became ready since the last call. ``names`` and ``sizes`` (bytes) are by gradient index."""
+        following = self.profile is not None
+        if following and iteration % FOLLOW_EVERY == 0:
+            self._driver.record(True)
+        if following and iteration % FOLLOW_EVERY != FOLLOW_SPAN:
+            return
         for number, unit, seconds in self._driver.take_events():
             ready = self._times.setdefault(number, {})
             gradient = unit_gradient[unit]
             ready[gradient] = max(seconds, ready.get(gradient, seconds))
-        # An iteration is complete when the one after it has been pushed whole: its last gradients may still come while it is pushed.
+        # The very first iteration is not typical; the last two may still be under way.
+        first = iteration - FOLLOW_SPAN if following else 1
         for number in sorted(self._times):
-            if number >= iteration - 1:
-                break
-            self._learn(number, self._times.pop(number), names, sizes)
+            if number < iteration - 1:
+                ready = self._times.pop(number)
+                if number >= first:
+                    self._learn(ready, names, sizes)
+        if following:
+            self._driver.record(False)
+            self._times.clear()
 
-    def _learn(self, number: int, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
-        if number == 0 or not ready:
-            return
+    def ready_times(self) -> Dict[int, float]:
+        """By gradient index, seconds after the iteration's first ready gradient; empty until the profile stands."""
+        return dict(zip(self._gradients, self.profile.ready_times())) if self.profile else {}
+
+    def _learn(self, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
         if self.profile is None or any(gradient not in self._gradients for gradient in ready):
             if set(ready) != set(self._gradients):
                 self._gradients = sorted(set(ready) | set(self._gradients))
@@ -58,9 +72,12 @@ class ProfileLearner:
         elif len(ready) == len(self._gradients):
             start = min(ready.values())
             self.profile = self.profile.updated([ready[g] - start for g in self._gradients], FOLLOW)
+        else:
+            return
         self._install(self.profile)
 
     def _install(self, profile: GradientProfile) -> None:
+        """Hand the steps to the scheduler."""
         step_of = [0] * (max(self._gradients) + 1)
         for step, members in enumerate(profile.steps):
             for member in members:

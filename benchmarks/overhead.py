@@ -1,0 +1,136 @@
+"""What scheduling costs per key: many tiny gradients, where the network does nothing and all time is overhead.
+
+    python -m benchmarks.overhead
+    python -m benchmarks.overhead --pairs 3 --keys 100 --policy fifo
+
+Two workers and one server on this machine call ``pushpull`` for 200 keys of 10 floats and wait for the values, some hundred times.
+Plain ``dist_sync`` and ScheduledKVStore run in pairs, each in processes of its own, the order changing from pair to pair, so that
+whatever else the machine does hits both. Per key:
+
+main thread, CPU   processor time of the thread that calls pushpull, inside these calls
+main thread, wall  the time these calls take; more than the CPU time if the thread waited, or the machine was busy
+worker CPU         processor time of all threads of the worker process, waiting for the values included
+"""
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Dict, List, Optional, Sequence
+
+COLUMNS = {"main_cpu": "main thread, CPU", "main_wall": "main thread, wall", "worker_cpu": "worker CPU"}
+TARGETS = {"main_cpu": 15, "main_wall": 15, "worker_cpu": 60}           # microseconds per key, scheduled
+MARK = "overhead "                      # starts the line with a worker's result
+
+
+def measure(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
+    """One worker's microseconds per key, as medians over the iterations (the worker's CPU: over all of them)."""
+    import mxnet as mx
+    from prophet_mx import ScheduledKVStore
+
+    kv = mx.kv.create("dist_sync")
+    if scheduled:
+        kv = ScheduledKVStore(kv, policy=options.policy)
+    keys = [f"key{i}" for i in range(options.keys)]
+    # Zeros, because plain dist_sync on one CPU device overwrites the gradient with the sum: anything else would grow.
+    gradients = [mx.nd.zeros(options.size) for _ in keys]
+    values = [mx.nd.zeros(options.size) for _ in keys]
+    for key, value in zip(keys, values):
+        kv.broadcast(key, value, out=value)
+    walls: List[float] = []
+    cpus: List[float] = []
+
+    def iterate() -> None:
+        wall, cpu = time.perf_counter(), time.thread_time()
+        for i, key in enumerate(keys):
+            kv.pushpull(key, gradients[i], out=values[i], priority=-i)
+        cpus.append(time.thread_time() - cpu)
+        walls.append(time.perf_counter() - wall)
+        mx.nd.waitall()
+
+    for _ in range(options.warmup):
+        iterate()
+    walls.clear()
+    cpus.clear()
+    process = time.process_time()
+    for _ in range(options.iterations):
+        iterate()
+    process = time.process_time() - process
+    for gradient in gradients:
+        gradient[:] = kv.rank + 1
+    iterate()
+    expected = sum(range(1, kv.num_workers + 1))
+    if any((value.asnumpy() != expected).any() for value in values):
+        raise AssertionError("a worker got wrong values: what was measured is not a working store")
+    per_key = 1e6 / options.keys
+    return {"main_cpu": statistics.median(cpus) * per_key, "main_wall": statistics.median(walls) * per_key,
+            "worker_cpu": process / options.iterations * per_key}
+
+
+def run(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
+    """Start one job and return the mean over its workers."""
+    from prophet_mx.launch import run_job
+
+    command = [sys.executable, "-m", "benchmarks.overhead", "--worker", "scheduled" if scheduled else "plain"]
+    for name in ("keys", "size", "iterations", "warmup", "policy"):
+        command += ["--" + name, str(getattr(options, name))]
+    result = run_job(command, options.workers, 1, env={"OMP_NUM_THREADS": "1"}, timeout=options.timeout)
+    if result.exit_code != 0:
+        raise RuntimeError(f"the job ended with {result.exit_code}\n{result.logs()}")
+    found = [json.loads(line[len(MARK):]) for process in result.processes for line in process.output.splitlines()
+             if line.startswith(MARK)]
+    if len(found) != options.workers:
+        raise RuntimeError(f"{len(found)} of {options.workers} workers told their result\n{result.logs()}")
+    return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
+
+
+def table(plain: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
+    """Medians over the pairs with their range, and the median of the ratios within the pairs, as Markdown."""
+    lines = ["| us per key | plain | scheduled | ratio | target, scheduled |", "|---|---|---|---|---|"]
+    for column, title in COLUMNS.items():
+        before, after = [run[column] for run in plain], [run[column] for run in scheduled]
+        ratio = statistics.median(b / a for a, b in zip(before, after))
+        lines.append(f"| {title} | {_spread(before)} | {_spread(after)} | {ratio:.1f} | {TARGETS[column]} |")
+    return "\n".join(lines)
+
+
+def _spread(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__.split("\n\n")[0],
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=5, help="runs of each kind")
+    parser.add_argument("--keys", type=int, default=200)
+    parser.add_argument("--size", type=int, default=10, help="floats per key")
+    parser.add_argument("--iterations", type=int, default=300)
+    parser.add_argument("--warmup", type=int, default=30, help="iterations before the measured ones")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--policy", default="prophet")
+    parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
+    parser.add_argument("--worker", choices=("plain", "scheduled"), help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        # One write: both workers' lines may go to the same pipe.
+        sys.stdout.write(MARK + json.dumps(measure(options, options.worker == "scheduled")) + "\n")
+        return 0
+    plain, scheduled = [], []
+    for pair in range(options.pairs):
+        for kind in ((False, True), (True, False))[pair % 2]:
+            (scheduled if kind else plain).append(run(options, kind))
+        print(f"pair {pair + 1} of {options.pairs}: plain {_brief(plain[-1])}; scheduled {_brief(scheduled[-1])}", file=sys.stderr)
+    print(f"\n{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
+          f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores: median (lowest-highest)\n")
+    print(table(plain, scheduled))
+    return 0
+
+
+def _brief(result: Dict[str, float]) -> str:
+    return ", ".join(f"{title} {result[column]:.1f}" for column, title in COLUMNS.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

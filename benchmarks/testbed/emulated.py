@@ -1,0 +1,207 @@
+"""One worker of an emulated training job: Module's loop around a model that exists only as a profile.
+
+Run as ``python -m benchmarks.testbed.emulated TASK RESULT`` (see :class:`Task` and :func:`benchmarks.testbed.job.run_job`).
+
+An iteration is what ``Module.fit`` does: forward operations in forward order, each reading its parameters and the activation
+before it; backward operations, one per step of the profile, each making the step's gradients ready at its end; ``pushpull``
+(or ``push`` and ``pull``) of every parameter in index order; then the wait for the forward's output that a metric's update
+makes. The worker thus runs ahead exactly as far as MXNet does.
+
+Every gradient carries stamps, one float in 1024, that depend on worker, parameter and iteration; every forward operation
+checks that its parameters hold the sum of all workers' stamps of the iteration before. All other elements are zero and are
+checked at the end.
+"""
+import ctypes
+import json
+import resource
+import sys
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Dict, List, Tuple
+
+from prophet_mx.profile import GradientProfile
+
+STAMP_STRIDE = 1024
+FORWARD, BACKWARD = 0, 1
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every worker of a job does.
+
+    Attributes
+    ----------
+    profile : path of the profile, its sizes and times as they shall be.
+    iterations : how many to run.
+    wrap : whether the store is wrapped in ScheduledKVStore.
+    pushpull : True for one ``pushpull`` per parameter, False for ``push`` then ``pull``.
+    spans : whether to keep when each operation ran.
+    slowdown : compute time of worker i times ``slowdown[i]``, if given.
+    """
+
+    profile: str
+    iterations: int
+    wrap: bool = False
+    pushpull: bool = True
+    spans: bool = False
+    slowdown: Tuple[float, ...] = ()
+
+    def save(self, path: str) -> None:
+        with open(path, "w") as file:
+            json.dump(asdict(self), file)
+
+    @classmethod
+    def load(cls, path: str) -> "Task":
+        with open(path) as file:
+            return cls(**json.load(file))
+
+
+def stamp(rank: int, index: int, iteration: int) -> float:
+    """The value a worker's gradient carries: a small whole number, so that sums are exact in any order."""
+    return float((rank + 1) * (1 + (31 * iteration + 7 * index) % 101))
+
+
+def total(workers: int, index: int, iteration: int) -> float:
+    """What the workers' stamps add up to."""
+    return stamp(0, index, iteration) * workers * (workers + 1) / 2
+
+
+def forward_groups(profile: GradientProfile) -> List[Tuple[List[int], float]]:
+    """The forward operations: (parameters read, seconds). A parameter without time belongs to the next one's operation."""
+    groups: List[Tuple[List[int], float]] = []
+    waiting: List[int] = []
+    for index, gradient in enumerate(profile.gradients):
+        waiting.append(index)
+        if gradient.forward or index == len(profile.gradients) - 1:
+            groups.append((waiting, gradient.forward or 0.0))
+            waiting = []
+    return groups
+
+
+def backward_steps(profile: GradientProfile) -> List[Tuple[List[int], float]]:
+    """The backward operations in order: (gradients made ready at the end, seconds)."""
+    ready = profile.backward_ready_times()
+    steps, clock = [], 0.0
+    for step in sorted(profile.steps, key=lambda step: ready[step[0]]):
+        steps.append((list(step), ready[step[0]] - clock))
+        clock = ready[step[0]]
+    return steps
+
+
+class Model:
+    """The arrays of a profile's model, and its operations on an accelerator."""
+
+    def __init__(self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0) -> None:
+        import mxnet as mx
+        self.profile, self.device, self.rank, self.workers, self.stretch = profile, accelerator, rank, workers, stretch
+        self.elements = [max(1, gradient.bytes // 4) for gradient in profile.gradients]
+        self.weights = [mx.nd.zeros((count,)) for count in self.elements]
+        self.gradients = [mx.nd.zeros((count,)) for count in self.elements]
+        self.forwards, self.steps = forward_groups(profile), backward_steps(profile)
+        self.states = [accelerator.keep(mx.nd.zeros((1,))) for _ in range(len(self.forwards) + 1)]
+        self.output = self.states[-1]
+        mx.nd.waitall()
+        self._weight_at = [_address(weight) for weight in self.weights]
+        self._gradient_at = [_address(gradient) for gradient in self.gradients]
+
+    def forward(self, iteration: int) -> None:
+        """Push one forward pass, which checks the values that the iteration before left."""
+        for place, (indices, seconds) in enumerate(self.forwards):
+            checks = [(self._weight_at[i], self.elements[i], total(self.workers, i, iteration - 1)) for i in indices]
+            self.device.op([self.states[place]] + [self.weights[i] for i in indices], [self.states[place + 1]],
+                           seconds * self.stretch, tag=_tag(iteration, FORWARD, place), checks=checks if iteration else ())
+
+    def backward(self, iteration: int) -> None:
+        """Push one backward pass."""
+        for place, (indices, seconds) in enumerate(self.steps):
+            stamps = [(self._gradient_at[i], self.elements[i], stamp(self.rank, i, iteration)) for i in indices]
+            self.device.op([self.output] if place == 0 else [], [self.states[0]] + [self.gradients[i] for i in indices],
+                           seconds * self.stretch, tag=_tag(iteration, BACKWARD, place), stamps=stamps)
+
+    def wrong_at_end(self, iterations: int) -> int:
+        """Elements of all weights that differ from what the last iteration must have left. Waits for them."""
+        wrong = 0
+        for index, weight in enumerate(self.weights):
+            values = weight.asnumpy()
+            stamps = values[::STAMP_STRIDE]
+            wrong += int((stamps != total(self.workers, index, iterations - 1)).sum())
+            wrong += int((values != 0).sum() - (stamps != 0).sum())
+        return wrong
+
+
+def _tag(iteration: int, kind: int, place: int) -> int:
+    return (iteration * 2 + kind) * 4096 + place
+
+
+def _untag(tag: int) -> Tuple[int, int, int]:
+    return tag // 8192, tag // 4096 % 2, tag % 4096
+
+
+def _address(array: Any) -> int:
+    """Where an array that MXNet's own operators do not rewrite keeps its values."""
+    import mxnet as mx
+    pointer = ctypes.c_void_p()
+    mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    return pointer.value or 0
+
+
+def train(task: Task) -> Dict[str, Any]:
+    """Run this worker and return its result: ``starts`` (seconds of the monotonic clock at which each iteration's forward began),
+    ``call_seconds`` (of the main thread in the store's calls, per iteration), ``cpu_seconds`` and ``wall_seconds`` of the
+    loop, ``wrong`` (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
+    import mxnet as mx
+
+    from prophet_mx import _core
+    from prophet_mx.mxnet_api import bind
+    bind()
+    kv = mx.kv.create("dist_sync")
+    if task.wrap:
+        from prophet_mx import ScheduledKVStore
+        kv = ScheduledKVStore(kv)
+    stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
+    with _core.Accelerator() as accelerator:
+        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch)
+        names = [gradient.name for gradient in model.profile.gradients]
+        for name, weight in zip(names, model.weights):
+            kv.broadcast(name, weight, out=weight)
+        mx.nd.waitall()
+        kv._barrier()
+        begin, cpu, calls = time.monotonic(), _cpu_seconds(), []
+        for iteration in range(task.iterations):
+            model.forward(iteration)
+            model.backward(iteration)
+            before = time.perf_counter()
+            _update(kv, task.pushpull, names, model)
+            calls.append(time.perf_counter() - before)
+            model.output.wait_to_read()
+        wrong = model.wrong_at_end(task.iterations)
+        wall, cpu = time.monotonic() - begin, _cpu_seconds() - cpu
+        spans = [_untag(tag) + (start, end) for tag, start, end in accelerator.take_trace()]
+        wrong += accelerator.wrong
+        stats = kv.stats() if task.wrap else {}
+    mx.nd.waitall()
+    kv._barrier()
+    return {"rank": kv.rank, "starts": [span[3] for span in spans if span[1:3] == (FORWARD, 0)], "call_seconds": calls,
+            "cpu_seconds": cpu, "wall_seconds": wall, "wrong": wrong, "stats": stats,
+            "spans": spans if task.spans else []}
+
+
+def _update(kv: Any, pushpull: bool, names: List[str], model: Model) -> None:
+    """As Module updates its parameters on the store."""
+    for index, name in enumerate(names):
+        if pushpull:
+            kv.pushpull(name, model.gradients[index], out=model.weights[index], priority=-index)
+        else:
+            kv.push(name, model.gradients[index], priority=-index)
+            kv.pull(name, out=model.weights[index], priority=-index)
+
+
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+if __name__ == "__main__":
+    RESULT = train(Task.load(sys.argv[1]))
+    with open(sys.argv[2], "w") as output:
+        json.dump(RESULT, output)

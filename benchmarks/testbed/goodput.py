@@ -1,0 +1,117 @@
+"""What the shaped links really give: plain TCP, every worker to every server and back, all at once."""
+import socket
+import statistics
+import struct
+import threading
+import time
+from dataclasses import dataclass
+from typing import Dict, List, Tuple
+
+from .network import Testbed
+
+_CHUNK = 1 << 18
+
+
+@dataclass(frozen=True)
+class Goodput:
+    """Payload rates in bytes/s, over the links that the test saturates (the servers' with at least as many workers as
+    servers, else the workers').
+
+    Attributes
+    ----------
+    up : from workers to servers, mean over the saturated links.
+    down : from servers to workers, likewise.
+    rtt : median round-trip time under this load, in seconds: how deep the queues are.
+    """
+
+    up: float
+    down: float
+    rtt: float
+
+    @property
+    def link(self) -> float:
+        """The slower direction: the rate to compute bounds with."""
+        return min(self.up, self.down)
+
+    def __str__(self) -> str:
+        return (f"{self.up * 8 / 1e9:.3f} Gbit/s up, {self.down * 8 / 1e9:.3f} Gbit/s down, both at once; "
+                f"round trip {self.rtt * 1e3:.1f} ms")
+
+
+def measure(bed: Testbed, seconds: float = 2.0, settle: float = 1.0) -> Goodput:
+    """Fill every worker-server pair of ``bed`` both ways for ``settle`` + ``seconds`` and count what arrives in the latter."""
+    pairs = _connect(bed)
+    received: Dict[Tuple[str, bool], List[int]] = {}
+    stop = threading.Event()
+    threads = []
+    for (worker, server), (near, far) in pairs.items():
+        for name, up, source, sink in ((server, True, near, far), (worker, False, far, near)):
+            counter = received[f"{worker}{server}", up] = [0]
+            threads.append(threading.Thread(target=_send, args=(source, stop)))
+            threads.append(threading.Thread(target=_receive, args=(sink, counter)))
+    for thread in threads:
+        thread.start()
+    time.sleep(settle)
+    begin, first = time.monotonic(), {key: counter[0] for key, counter in received.items()}
+    rtts: List[float] = []
+    while time.monotonic() < begin + seconds:
+        time.sleep(seconds / 20)
+        rtts += [_round_trip(end_point) for ends in pairs.values() for end_point in ends]
+    end, last = time.monotonic(), {key: counter[0] for key, counter in received.items()}
+    stop.set()
+    for near, far in pairs.values():
+        for end_point in (near, far):
+            try:
+                end_point.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass                                           # the other end was first
+    for thread in threads:
+        thread.join()
+    for near, far in pairs.values():
+        near.close()
+        far.close()
+    links = min(bed.workers, bed.servers)
+
+    def rate(up: bool) -> float:
+        return sum(last[key] - first[key] for key in last if key[1] is up) / (end - begin) / links
+    return Goodput(up=rate(True), down=rate(False), rtt=statistics.median(rtts))
+
+
+def _round_trip(end_point: socket.socket) -> float:
+    """The kernel's smoothed round-trip time, in seconds (tcpi_rtt of struct tcp_info)."""
+    return struct.unpack_from("I", end_point.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104), 68)[0] / 1e6
+
+
+def _connect(bed: Testbed) -> Dict[Tuple[str, str], Tuple[socket.socket, socket.socket]]:
+    """One TCP connection per worker-server pair, as (worker's end, server's end)."""
+    pairs = {}
+    for server in (name for name in bed.nodes if name.startswith("s")):
+        listener = bed.run_in(server, lambda: socket.create_server((bed.nodes[server], 0), backlog=bed.workers))
+        with listener:
+            for worker in (name for name in bed.nodes if name.startswith("w")):
+                near = bed.run_in(worker, lambda: socket.create_connection(listener.getsockname(), timeout=10))
+                far = listener.accept()[0]
+                near.settimeout(None)
+                pairs[worker, server] = (near, far)
+    return pairs
+
+
+def _send(end_point: socket.socket, stop: threading.Event) -> None:
+    chunk = bytes(_CHUNK)
+    try:
+        while not stop.is_set():
+            end_point.sendall(chunk)
+    except OSError:
+        pass                                                   # shut down: the measurement is over
+
+
+def _receive(end_point: socket.socket, counter: List[int]) -> None:
+    room = bytearray(4 * _CHUNK)
+    try:
+        while True:
+            count = end_point.recv_into(room)
+            if not count:
+                return
+            counter[0] += count
+    except OSError:
+        pass

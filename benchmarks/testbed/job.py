@@ -1,0 +1,95 @@
+"""A job in a testbed: scheduler, servers and workers, each in its namespace, with logs, a time limit and nothing left behind."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional
+
+from prophet_mx.profile import GradientProfile
+
+from .emulated import Task
+from .network import Testbed, TestbedError
+
+_PORT = 9091                                                   # of the scheduler; a namespace has all its ports to itself
+_ROOT = str(Path(__file__).resolve().parents[2])
+
+
+def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
+    """The environment of a job's process: this one's without any job settings, plus its place in the job, plus ``extra``."""
+    env = {name: value for name, value in os.environ.items()
+           if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
+    env.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI=bed.nodes["s0"], DMLC_PS_ROOT_PORT=str(_PORT),
+               DMLC_NUM_WORKER=str(bed.workers), DMLC_NUM_SERVER=str(bed.servers), DMLC_NODE_HOST=bed.nodes[node],
+               OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, [_ROOT, env.get("PYTHONPATH")])))
+    env.update(extra or {})
+    return env
+
+
+def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Mapping[str, str]] = None,
+            timeout: float = 300) -> List[Dict[str, Any]]:
+    """Run ``task`` with ``profile`` on every worker of ``bed`` and return the workers' results by rank.
+
+    ``env`` is added to every process's environment; ``timeout`` in seconds.
+
+    Raises
+    ------
+    TestbedError
+        a process failed, or the time was up; the message holds every process's output.
+    """
+    with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
+        profile.save(os.path.join(folder, "profile.json"))
+        task_file = os.path.join(folder, "task.json")
+        replace(task, profile=os.path.join(folder, "profile.json")).save(task_file)
+        results = [os.path.join(folder, f"w{i}.json") for i in range(bed.workers)]
+        server = [sys.executable, "-c", "import mxnet"]
+        roles = [("scheduler", "s0", "scheduler", server)]
+        roles += [(f"s{i}", f"s{i}", "server", server) for i in range(bed.servers)]
+        roles += [(f"w{i}", f"w{i}", "worker", [sys.executable, "-m", "benchmarks.testbed.emulated", task_file, results[i]])
+                  for i in range(bed.workers)]
+        processes = {}
+        try:
+            for label, node, role, command in roles:
+                with open(os.path.join(folder, label + ".log"), "wb") as log:
+                    processes[label] = bed.popen(node, command, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
+                                                 stdin=subprocess.DEVNULL, env=node_environment(bed, node, role, env))
+            _wait(processes, time.monotonic() + timeout)
+        except TestbedError as error:
+            raise TestbedError(f"{error}\n{_logs(folder, processes)}") from None
+        finally:
+            for process in processes.values():
+                if process.poll() is None:
+                    process.send_signal(signal.SIGKILL)
+                process.wait()
+        found = []
+        for path in results:
+            with open(path) as file:
+                found.append(json.load(file))
+        return sorted(found, key=lambda result: result["rank"])
+
+
+def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float) -> None:
+    """Until all processes have ended well; servers end by themselves after the workers."""
+    while True:
+        codes = {label: process.poll() for label, process in processes.items()}
+        failed = {label: code for label, code in codes.items() if code not in (None, 0)}
+        if failed:
+            raise TestbedError("a job failed: " + ", ".join(f"{label} ended with {code}" for label, code in failed.items()))
+        if all(code == 0 for code in codes.values()):
+            return
+        if time.monotonic() > deadline:
+            running = ", ".join(label for label, code in codes.items() if code is None)
+            raise TestbedError(f"a job did not end in time; still running: {running}")
+        time.sleep(0.05)
+
+
+def _logs(folder: str, processes: "Mapping[str, subprocess.Popen[bytes]]") -> str:
+    parts = []
+    for label in processes:
+        with open(os.path.join(folder, label + ".log"), errors="replace") as log:
+            parts.append(f"----- {label}\n{log.read()[-4000:].rstrip()}")
+    return "\n".join(parts)

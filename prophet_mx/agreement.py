@@ -1,0 +1,157 @@
+"""What all workers do together: agree on a layout, make the keys of the slices, and later agree on a total order.
+
+The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, a service key that it initialises
+carries the decision to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the
+servers is sent again, inside the one that knows the slices.
+
+The total order of the units is agreed on a few iterations later, when rank 0 knows the job's profile: it is the order in which an ideal
+link would send them, so that the lead limit holds back what would leave last anyway.
+"""
+import logging
+import pickle
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import mxnet as mx
+import numpy as np
+
+from .config import Config
+from .keys import Key, KeyBook
+from .layout import Slice, cut, unit_bytes
+from .optimizer import SliceOptimizer, order_matters, slicing_allowed
+
+logger = logging.getLogger("prophet_mx")
+
+PROBE_BYTES = 16_000_000        # pulled at most by each worker to measure the link
+PROBE_SECONDS = 0.5             # after which no more is pulled for that
+
+
+class Agreement(NamedTuple):
+    """The same on every worker."""
+
+    unit: int                   # bytes; 0: all gradients whole
+    in_order: bool              # requests leave as they become ready, unlimited: the optimizer depends on the order
+    rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
+    order_due: int              # the iteration at whose begin the total order is agreed on; 0: never
+
+
+class Agreeing:
+    """Carries out the agreement with the operations of an unscheduled store.
+
+    Parameters
+    ----------
+    raw : the wrapped store's own init, pull, broadcast, set_optimizer, barrier, rank.
+    """
+
+    def __init__(self, raw: Any, keys: KeyBook, config: Config) -> None:
+        self._raw = raw
+        self._keys = keys
+        self._config = config
+
+    def agree(self, optimizer: Optional[bytes], compressed: bool) -> Agreement:
+        """Blocks until every worker is here."""
+        rate = self._config.bandwidth or self._measure()
+        service = self._service = self._keys.new_keys(1)[0]
+        decided = mx.nd.array(self._decide(optimizer, compressed, rate), dtype=np.float32)
+        self._raw.broadcast(service, decided, decided)
+        self._keys.made(service)
+        self._first = self._keys.number(service)
+        unit, in_order, rate, order_due = decided.asnumpy().tolist()
+        return Agreement(int(unit), bool(in_order), rate, int(order_due))
+
+    def _decide(self, pickled: Optional[bytes], compressed: bool, rate: float) -> List[float]:
+        """Rank 0's decision; what the other ranks compute here is not used."""
+        unit = unit_bytes(self._config.policy, rate, self._config.unit)
+        in_order = False
+        reason = ""
+        if compressed:
+            reason = "gradient compression is on"
+        elif not self._keys.complete:
+            reason = "keys were made before the store was wrapped"
+        elif pickled is not None:
+            optimizer = pickle.loads(pickled)
+            in_order = order_matters(optimizer)
+            if not slicing_allowed(optimizer):
+                reason = f"{type(optimizer).__name__} is not known to be exact on slices"
+            if in_order and self._raw.rank == 0:
+                logger.warning("gradients leave in the order in which they become ready: the result of %s depends on the order",
+                               type(optimizer).__name__)
+        if unit and reason:
+            unit = 0
+            if self._raw.rank == 0:
+                logger.warning("large gradients are not sliced: %s", reason)
+        # The profile's first iterations are followed by one or two that are still under way when they end.
+        return [unit, in_order, rate, 0 if in_order or compressed else self._config.warmup + 4]
+
+    def _measure(self) -> float:
+        """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""
+        self._raw.barrier()
+        begin = time.monotonic()
+        pulled = 0
+        largest = sorted(self._keys.shapes, key=lambda key: -self._keys.shapes[key].bytes)
+        for key in largest:
+            shape = self._keys.shapes[key]
+            if shape.bytes < 100_000 or pulled >= PROBE_BYTES or time.monotonic() - begin > PROBE_SECONDS:
+                break
+            array = mx.nd.empty(shape.shape, dtype=shape.dtype)
+            self._raw.pull(key, array)
+            array.wait_to_read()
+            pulled += shape.bytes
+        seconds = time.monotonic() - begin
+        return pulled / seconds / self._keys.servers if pulled > 1_000_000 else 0.0
+
+    def slices(self, unit: int) -> Dict[Key, List[Slice]]:
+        """The keys that are sliced, and how."""
+        found = {}
+        for key, shape in self._keys.shapes.items():
+            parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit)
+            if len(parts) > 1:
+                found[key] = parts
+        return found
+
+    def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes]) -> Dict[Key, List[Key]]:
+        """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here."""
+        names = self._keys.new_keys(sum(map(len, slices.values())))
+        keys: Dict[Key, List[Key]] = {}
+        for key, parts in slices.items():
+            keys[key], names = names[:len(parts)], names[len(parts):]
+        # One parameter at a time: this needs one more array of the largest parameter's size, and only while it lasts.
+        for key, parts in slices.items():
+            shape = self._keys.shapes[key]
+            value = mx.nd.empty(shape.shape, dtype=shape.dtype)
+            if self._raw.rank == 0:
+                self._raw.pull(key, value)
+            flat = value.reshape((-1,))
+            self._raw.init(keys[key], [flat[part.start:part.stop].copy() for part in parts])
+            for name in keys[key]:
+                self._keys.made(name)
+        self._keys_of = keys
+        self._order_key = self._keys.new_keys(1)[0]
+        self._n_units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
+        self._raw.init(self._order_key, mx.nd.zeros((self._n_units + 1,)))
+        self._keys.made(self._order_key)
+        if optimizer is not None:
+            if self._raw.rank == 0:
+                self._raw.set_optimizer(self.wrapped(optimizer))
+            self._raw.barrier()
+        return keys
+
+    def wrapped(self, optimizer: bytes) -> SliceOptimizer:
+        """The optimizer that the servers need from now on: it knows the slices, and that later keys are numbered after them."""
+        number = self._keys.number
+        parameters = {number(name): number(key) for key, names in self._keys_of.items() for name in names}
+        service = [number(self._service), number(self._order_key)]
+        return SliceOptimizer(pickle.loads(optimizer), parameters, service, self._first, max([*parameters, *service]),
+                              isinstance(self._service, str))
+
+    def agree_order(self, positions: Optional[Sequence[float]]) -> Optional[List[int]]:
+        """The place of every unit of the layout in the total order, from rank 0's ``positions``; None if rank 0 has none. Units are in
+        the order of their keys' init and of their slices. Blocks until every worker is here."""
+        mine = np.zeros(self._n_units + 1, dtype=np.float32)
+        if self._raw.rank == 0 and positions is not None:
+            mine[0] = 1
+            mine[1:] = positions
+        array = mx.nd.array(mine)
+        self._raw.pushpull(self._order_key, array, array)
+        agreed = array.asnumpy()
+        return [int(place) for place in agreed[1:]] if agreed[0] == 1 else None

@@ -1,0 +1,212 @@
+"""The command ``prophet-mx simulate``: what each policy would give on clusters of some sizes and bandwidths."""
+import argparse
+import csv
+import io
+import os
+import sys
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from .config import parse_rate, parse_size
+from .errors import ConfigError, ProfileError
+from .profile import GradientProfile
+from .simulator import MAX_MACHINES, POLICIES, Cluster, Result, simulate
+
+PLAIN = "plain"
+_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+_EPILOG = """\
+example, a recorded profile on 64 workers and 64 servers at three bandwidths:
+  prophet-mx simulate --profile job.json --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
+
+columns:
+  ms      mean time of an iteration in steady state
+  bound   what no schedule can beat: the lower bound of the design, without any overhead
+  ratio   ms / bound
+  speedup time with stock MXNet ('plain') / time with this policy
+
+Costs are 0 unless given; they are fitted to a real cluster by comparing 'plain' with
+a measured iteration. Give as the bandwidth what TCP payload really gets (goodput).
+With --jitter, more than 8 workers are simulated as 8 groups.
+
+exit codes:
+  0  the table is complete
+  1  the CSV file cannot be written
+  2  wrong argument, or no usable profile"""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    result: Result
+    speedup: float
+
+    def values(self) -> Dict[str, Any]:
+        """By column of the CSV file; times in seconds, bandwidth in bytes/s."""
+        cluster = self.result.cluster
+        return {"policy": self.result.policy, "bandwidth": cluster.bandwidth, "workers": cluster.workers,
+                "servers": cluster.servers, "seconds": self.result.seconds, "bound": self.result.bound,
+                "ratio": self.result.ratio, "speedup": self.speedup}
+
+    def cells(self) -> Tuple[str, ...]:
+        """As printed."""
+        result = self.result
+        return (result.policy, format_rate(result.cluster.bandwidth), str(result.cluster.workers), str(result.cluster.servers),
+                f"{1e3 * result.seconds:.1f}", f"{1e3 * result.bound:.1f}", f"{result.ratio:.3f}", f"{self.speedup:.2f}")
+
+
+HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
+WIDTHS = (8, 11, 7, 7, 10, 10, 7, 7)
+
+
+def format_rate(rate: float) -> str:
+    """Bytes/s as bits per second with a unit.
+
+    >>> format_rate(1.25e9), format_rate(12.5e6)
+    ('10Gbit', '100Mbit')
+    """
+    bits = 8 * rate
+    for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
+        if bits >= size:
+            return f"{bits / size:g}{unit}"
+    return f"{bits:g}bit"
+
+
+def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Row]:
+    """Simulate every policy on every cluster; ``options`` are those of :func:`~prophet_mx.simulator.simulate`."""
+    for cluster in clusters:
+        plain = simulate(profile, cluster, PLAIN, **options)
+        for policy in policies:
+            result = plain if policy == PLAIN else simulate(profile, cluster, policy, **options)
+            yield Row(result, plain.seconds / result.seconds if result.seconds else 1.0)
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add ``simulate`` to the command ``prophet-mx``."""
+    parser = subparsers.add_parser(
+        "simulate", help="predict a job's iteration time on other networks and cluster sizes",
+        description="Simulate a training job, its cluster and the scheduler that ships, and print a table of iteration times.",
+        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+    rate, count = _number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), _count(MAX_MACHINES)
+    seconds, zero = _number(_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
+    add = parser.add_argument
+    add("--profile", required=True, metavar="FILE", help="profile of the job: recorded, or made by benchmarks/profiles.py")
+    add("--bandwidth", required=True, type=_list(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
+    add("--workers", type=_list(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
+    add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
+    add("--policy", type=_list(_policy), default=list(POLICIES), metavar="NAME[,NAME...]",
+        help=f"one or more of {', '.join(POLICIES)} (default: all)")
+    add("--compute", type=_number(_seconds, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms"), metavar="TIME",
+        help="scale the compute time of an iteration to this (default: as in the profile)")
+    add("--size", type=_number(float, 1e-6, 1e6, "a number from 1e-6 to 1e6"), default=1.0, metavar="FACTOR",
+        help="scale the sizes of all gradients (default: 1)")
+    add("--rtt", type=seconds, default=0.0, metavar="TIME", help="round trip of the idle network " + zero)
+    add("--overhead", type=_number(_bytes, 0, 1e6, "a size from 0 to 1 MB such as 200"), default=0.0, metavar="BYTES",
+        help="bytes a message costs on the wire besides its payload " + zero)
+    add("--message-time", type=seconds, default=0.0, metavar="TIME",
+        help="time a worker takes to send a message, and to receive one " + zero)
+    add("--server-time", type=seconds, default=0.0, metavar="TIME", help="time a server takes for each message " + zero)
+    add("--server-rate", type=rate, metavar="RATE", help="bytes a server handles per second (default: no limit)")
+    add("--jitter", type=_number(float, 0, 0.99, "a number from 0 to 0.99"), default=0.0, metavar="SHARE",
+        help="compute times vary by up to this share, at random per worker and iteration " + zero)
+    add("--straggler", type=_number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",
+        help="one worker's compute takes this much longer (default: 1)")
+    add("--seed", type=int, default=0, help="of the jitter (default: 0)")
+    add("--iterations", type=_count(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
+    add("--csv", metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
+    parser.set_defaults(run=_run)
+
+
+def _number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], float]:
+    """A type for argparse: what ``parse`` makes of a text, if it is within the limits."""
+    def convert(text: str) -> float:
+        try:
+            value = parse(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
+        return value
+    return convert
+
+
+def _count(high: int) -> Callable[[str], int]:
+    return _number(int, 1, high, f"a whole number from 1 to {high}")
+
+
+def _list(convert: Callable[[str], Any]) -> Callable[[str], List[Any]]:
+    """A type for argparse: values with commas between them."""
+    return lambda text: [convert(part.strip()) for part in text.split(",")]
+
+
+def _policy(text: str) -> str:
+    if text not in POLICIES:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(POLICIES)}")
+    return text
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, or one with a unit; ValueError if it is neither."""
+    for unit, size in _TIME_UNITS.items():
+        if text.lower().endswith(unit):
+            return float(text[:-len(unit)]) * size
+    return float(text)
+
+
+def _bytes(text: str) -> float:
+    """A size, or 0."""
+    return 0.0 if text.strip() == "0" else float(parse_size(text))
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    profile = GradientProfile.load(arguments.profile)
+    if not profile.has_compute:
+        raise ProfileError(f"--profile {arguments.profile}: it lacks compute times; allowed: a profile with forward and backward "
+                           "times, as benchmarks/profiles.py makes")
+    profile = profile.scaled(arguments.compute, arguments.size)
+    clusters = [Cluster(bandwidth=bandwidth, workers=workers, servers=arguments.servers or workers, rtt=arguments.rtt,
+                        message_bytes=arguments.overhead, message_seconds=arguments.message_time,
+                        server_message_seconds=arguments.server_time,
+                        server_byte_seconds=1 / arguments.server_rate if arguments.server_rate else 0.0,
+                        jitter=arguments.jitter, straggler=arguments.straggler)
+                for workers in arguments.workers for bandwidth in arguments.bandwidth]
+    if arguments.csv:
+        _need_writable(arguments.csv)
+    print(f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, "
+          f"{profile.total_bytes / 1e6:.1f} MB, compute {1e3 * profile.compute_seconds:.1f} ms")
+    print(_line(HEADINGS))
+    rows = []
+    try:
+        for row in sweep(profile, clusters, arguments.policy, iterations=arguments.iterations, seed=arguments.seed):
+            print(_line(row.cells()), flush=True)
+            rows.append(row)
+    except BrokenPipeError:     # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return _write_csv(arguments.csv, rows) if arguments.csv else 0
+
+
+def _line(cells: Sequence[str]) -> str:
+    return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])
+
+
+def _need_writable(path: str) -> None:
+    """ConfigError now rather than after minutes, if the directory is not there."""
+    directory = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path) or not os.path.isdir(directory):
+        raise ConfigError(f"--csv {path!r} is not allowed; allowed: a file in a directory that exists")
+
+
+def _write_csv(path: str, rows: Sequence[Row]) -> Optional[int]:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0].values()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.values() for row in rows)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.getvalue())
+    except OSError as error:
+        print(f"prophet-mx simulate: error: --csv: cannot write {path}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,187 @@
+"""Settings: every wrong value is an error that names the variable, the value and what is allowed."""
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx import Config, ConfigError, ProphetError
+from prophet_mx.config import DRAINS, POLICIES, parse_rate, parse_size
+
+SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+
+
+def test_defaults():
+    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, warmup=3)
+
+
+@pytest.mark.parametrize("variable, text, field, value", [
+    ("PROPHET_POLICY", "fifo", "policy", "fifo"),
+    ("PROPHET_POLICY", " OFF ", "policy", "off"),
+    ("PROPHET_DRAIN", "nic", "drain", "nic"),
+    ("PROPHET_BANDWIDTH", "10Gbit", "bandwidth", 1.25e9),
+    ("PROPHET_BANDWIDTH", "1.25e9", "bandwidth", 1.25e9),
+    ("PROPHET_BANDWIDTH", "auto", "bandwidth", None),
+    ("PROPHET_BANDWIDTH", "10kB", "bandwidth", 1e4),
+    ("PROPHET_WINDOW", "512 KiB", "window", 524288),
+    ("PROPHET_WINDOW", "Auto", "window", None),
+    ("PROPHET_LEAD", "1", "lead", 1),
+    ("PROPHET_UNIT", "256KiB", "unit", 262144),
+    ("PROPHET_UNIT", "4", "unit", 4),
+    ("PROPHET_UNIT", "4MB", "unit", 4000000),
+    ("PROPHET_WARMUP", "1", "warmup", 1),
+    ("PROPHET_WARMUP", "1000", "warmup", 1000),
+])
+def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
+    assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
+
+
+@pytest.mark.parametrize("names, field", [(POLICIES, "policy"), (DRAINS, "drain")])
+def test_every_name_is_accepted(names, field):
+    for name in names:
+        assert getattr(Config.from_env({f"PROPHET_{field.upper()}": name}), field) == name
+
+
+def test_an_empty_variable_is_not_set():
+    assert Config.from_env({"PROPHET_POLICY": "", "PROPHET_WARMUP": "  "}) == Config()
+
+
+def test_the_process_environment_is_the_default(monkeypatch):
+    monkeypatch.setenv("PROPHET_POLICY", "priority")
+    assert Config.from_env().policy == "priority"
+
+
+def test_a_keyword_wins_over_the_environment():
+    assert Config.from_env({"PROPHET_POLICY": "fifo", "PROPHET_WARMUP": "7"}, policy="priority") == Config(
+        policy="priority", warmup=7)
+    assert Config.from_env({"PROPHET_WINDOW": "1MB"}, window=None).window is None
+    assert Config.from_env({}, bandwidth=1.25e8, window=65536, lead="1MiB", warmup=5) == Config(
+        bandwidth=1.25e8, window=65536, lead=2**20, warmup=5)
+
+
+WRONG = [
+    ("policy", "fastest", "one of prophet, priority, fifo, off"),
+    ("drain", "udp", "one of auto, tcp, nic, predicted"),
+    ("bandwidth", "fast", "10Gbit"),
+    ("bandwidth", "-1Gbit", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "0", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "9999", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "2e12", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "1e999", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "inf", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "nan", "10 kB/s to 1 TB/s"),
+    ("bandwidth", "10 Gbit/s", "10Gbit"),
+    ("window", "0", "1 byte to 1 TiB"),
+    ("window", "1.5", "1 byte to 1 TiB"),
+    ("window", "10Mbit", "512KiB"),
+    ("window", "1025GiB", "1 byte to 1 TiB"),
+    ("lead", "lots", "1MiB"),
+    ("lead", "-5", "1 byte to 1 TiB"),
+    ("unit", "3", "4 bytes to 4 MB"),
+    ("unit", "4MiB", "4 bytes to 4 MB"),
+    ("unit", "one", "256KiB"),
+    ("warmup", "0", "from 1 to 1000"),
+    ("warmup", "1001", "from 1 to 1000"),
+    ("warmup", "2.5", "from 1 to 1000"),
+    ("warmup", "three", "from 1 to 1000"),
+]
+
+
+@pytest.mark.parametrize("field, text, allowed", WRONG)
+def test_a_wrong_variable_is_named_with_its_value_and_what_is_allowed(field, text, allowed):
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({f"PROPHET_{field.upper()}": text})
+    message = str(caught.value)
+    assert f"PROPHET_{field.upper()}={text!r}" in message and allowed in message.split("allowed:")[1]
+    assert isinstance(caught.value, ProphetError) and isinstance(caught.value, ValueError)
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("field, value", [(field, text) for field, text, _ in WRONG] + [
+    ("policy", None), ("policy", 1), ("drain", None), ("bandwidth", True), ("bandwidth", math.inf), ("bandwidth", math.nan),
+    ("bandwidth", []), ("bandwidth", 0), ("window", 0.5), ("window", -1), ("window", False), ("lead", {}), ("warmup", True),
+    ("warmup", None), ("warmup", 2.5), ("warmup", 0),
+])
+def test_a_wrong_keyword_is_named_with_its_value(field, value):
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({}, **{field: value})
+    assert str(caught.value).startswith(f"{field}={value!r}") and "allowed:" in str(caught.value)
+
+
+def test_a_wrong_value_of_every_setting_is_tried_above():
+    assert {field for field, _, _ in WRONG} == {field.name for field in dataclasses.fields(Config)}
+
+
+def test_an_unknown_variable_is_an_error_that_lists_the_settings():
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({"PROPHET_WINDOWS": "1MB"})
+    message = str(caught.value)
+    assert "PROPHET_WINDOWS='1MB'" in message
+    assert all(f"PROPHET_{field.name.upper()}" in message for field in dataclasses.fields(Config))
+
+
+def test_an_unknown_keyword_is_an_error_that_lists_the_settings():
+    with pytest.raises(ConfigError) as caught:
+        Config.from_env({}, windows="1MB")
+    assert "windows='1MB'" in str(caught.value)
+    assert all(field.name in str(caught.value) for field in dataclasses.fields(Config))
+
+
+def test_it_cannot_be_changed():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        Config().policy = "fifo"
+
+
+# --- numbers with units ---
+
+def any_case(texts):
+    return st.sampled_from(sorted(texts)).flatmap(lambda text: st.sampled_from([text, text.upper(), text.capitalize()]))
+
+
+@given(st.integers(1, 10**6), any_case(SIZES), st.sampled_from(["", " ", "  "]))
+def test_size_is_number_times_unit(number, unit, space):
+    assert parse_size(f"{number}{space}{unit}") == number * SIZES[unit.lower()]
+
+
+@given(st.integers(1, 10**6), any_case({**SIZES, **BITS}))
+def test_rate_is_number_times_unit_in_bytes_per_second(number, unit):
+    factor = BITS[unit.lower()] / 8 if unit.lower() in BITS else SIZES[unit.lower()]
+    assert parse_rate(f"{number}{unit}") == pytest.approx(number * factor, rel=1e-12)
+
+
+@given(st.integers(1, 2**50))
+def test_a_plain_number_is_bytes(number):
+    assert parse_size(number) == parse_size(str(number)) == number
+    assert parse_rate(number) == parse_rate(str(number)) == number
+
+
+@given(st.floats(min_value=1e-6, max_value=1e15))
+def test_a_rate_survives_its_own_text(rate):
+    assert parse_rate(repr(rate)) == rate
+
+
+@given(st.one_of(st.text(max_size=12), st.floats(), st.integers(), st.booleans(), st.none()))
+def test_anything_else_is_a_value_error_and_never_a_wrong_number(value):
+    for parse in (parse_rate, parse_size):
+        try:
+            number = parse(value)
+        except ValueError:
+            continue
+        assert 0 < number < math.inf
+        assert not isinstance(value, bool) and value is not None
+
+
+@pytest.mark.parametrize("text", ["", " ", "MB", "1 M B", "0x10", "1,5MB", "1_000", "--1", "+-1", "1e", "\u0661MB", "1MB/s", "1e400MB"])
+def test_texts_that_are_no_size_and_no_rate(text):
+    for parse in (parse_rate, parse_size):
+        with pytest.raises(ValueError):
+            parse(text)
+
+
+def test_a_rate_in_bits_is_no_size_and_a_fraction_of_a_byte_neither():
+    for text in ("10Mbit", "0.5", "0.0001kB"):
+        with pytest.raises(ValueError):
+            parse_size(text)
+    assert parse_size("0.5kB") == 500
