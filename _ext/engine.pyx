@@ -46,6 +46,7 @@ cdef enum DrainSource:
 
 cdef double POLL_MIN = 0.0002       # seconds between samples while a window holds something back
 cdef double POLL_MAX = 0.002
+cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, whatever the counters say
 cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
 
 # Contexts and op properties that engine ops refer to by address.
@@ -80,6 +81,9 @@ cdef struct Meter:                  # drain of one link
     int64_t quiet_released
     int64_t quiet_messages
     int64_t messages                # units released on this link in all
+    double moved                    # when bytes were last released or seen to drain
+    int64_t moved_released          # the scheduler's counters at that time
+    int64_t moved_drained
 
 cdef struct ReadyEvent:
     int64_t iteration
@@ -366,7 +370,26 @@ cdef class Driver(Scheduler):
                 link.drained += <int64_t>(link.rate * (t - self.last_prediction))
                 if link.drained > link.released:
                     link.drained = link.released
+            if self.quiet(i, t):
+                self.c_drained(i, link.released, t)
+                if self.source == DRAIN_TCP:
+                    self.meters[i].base = self.meters[i].acked - link.drained
         self.last_prediction = t
+
+    cdef bint quiet(self, int index, double t) noexcept nogil:
+        """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
+        interface's counters do not tell the links apart: without this, an error could keep the window shut until the next answer,
+        which other workers may be waiting to make possible."""
+        cdef Link* link = &self.links[index]
+        cdef Meter* meter = &self.meters[index]
+        cdef double patience = QUIET_SECONDS
+        if meter.moved_released != link.released or meter.moved_drained != link.drained:
+            meter.moved_released = link.released
+            meter.moved_drained = link.drained
+            meter.moved = t
+        if self.source == DRAIN_FED:
+            patience = 4 * QUIET_SECONDS                # it is fed every QUIET_SECONDS, if the machine keeps time
+        return t - meter.moved > patience and (self.source != DRAIN_TCP or read_queued(meter.fd) == 0)
 
     cdef void trust_answer(self, int unit) noexcept nogil:
         """An answer proves drain. Where the counter says less, it is the base that is wrong."""
