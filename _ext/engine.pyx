@@ -371,7 +371,7 @@ cdef class Driver(Scheduler):
                 if link.drained > link.released:
                     link.drained = link.released
             if self.quiet(i, t):
-                self.c_drained(i, link.released, t)
+                self.c_assume_drained(i, link.released, t)
                 if self.source == DRAIN_TCP:
                     self.meters[i].base = self.meters[i].acked - link.drained
         self.last_prediction = t
@@ -404,7 +404,7 @@ cdef class Driver(Scheduler):
         cdef double cost, total = 0
         cdef int i, n = 0
         for i in range(self.n_links):
-            self.c_drained(i, self.links[i].released, t)
+            self.c_assume_drained(i, self.links[i].released, t)
             if self.source != DRAIN_TCP:
                 continue
             meter = &self.meters[i]

@@ -47,11 +47,12 @@ cdef enum:
 cdef double UNIT_SECONDS = 0.004    # one unit
 cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 4          # lead limit, in units
+cdef double SAMPLE_SECONDS = 0.02   # busy time that makes one sample of a link's rate
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
 cdef double MIN_UNIT = 32e3         # bytes
 cdef double MAX_UNIT = 4e6          # bytes
 cdef double START_RATE = 125e6      # bytes/s, until the first measurement
-cdef int64_t IDLE_SLACK = 4096      # in flight up to here counts as an idle link: what a message costs besides payload is estimated
+cdef int64_t IDLE_SLACK = 16384     # in flight up to here counts as an idle link: what a message costs besides payload is estimated
 
 cdef double CREDIT_BYTES = 16e6     # ByteScheduler's credit of 4 million float32 parameters
 
@@ -86,12 +87,14 @@ cdef struct Link:
     int64_t released                # bytes released in all, overhead included
     int64_t drained                 # of those, bytes the peer acknowledged
     int64_t unanswered              # payload bytes sent and not answered
+    int64_t largest                 # bytes of its largest unit
     double rate                     # bytes/s
     double rtt                      # seconds: the path's round trip when idle
     bint measured
     double sample_time              # when `drained` was last set
     double busy_bytes               # of the running rate sample
     double busy_seconds
+    bint went_idle                  # within the running rate sample
     bint busy                       # in flight has not been seen at 0 since sample_time
     double backlog_since            # statistics: since when there has been something to send; -1 if there is nothing
     double backlog_seconds
@@ -196,12 +199,17 @@ cdef class Scheduler:
     cdef int c_add_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) noexcept nogil:
         """Index of a new unit; -1 without memory."""
         cdef Unit* unit
+        cdef int i
         if self.count == self.capacity and self.grow(2 * self.capacity) < 0:
             return -1
         unit = &self.units[self.count]
         memset(unit, 0, sizeof(Unit))
         unit.bytes = size
         unit.link = link
+        for i in range(self.n_links):
+            if link == i or link == WIDE:
+                if self.links[i].largest < (size // self.n_links if link == WIDE else size):
+                    self.links[i].largest = size // self.n_links if link == WIDE else size
         unit.gradient = gradient
         unit.rank = rank
         unit.position = position
@@ -274,10 +282,7 @@ cdef class Scheduler:
         else:
             fresh = 0
         self.measure(link, fresh, t)
-        if link.backlog_since >= 0 and link.ready.count == 0 and link.released - link.drained <= IDLE_SLACK:
-            link.backlog_seconds += t - link.backlog_since
-            link.backlog_bytes += link.drained - link.backlog_start
-            link.backlog_since = -1
+        self.note_backlog(link, t)
 
     cdef void c_done(self, int index, double t) noexcept nogil:
         """The server answered the unit: its bytes, and all released before them on its link, have drained."""
@@ -293,7 +298,7 @@ cdef class Scheduler:
         else:
             self.links[unit.link].unanswered -= unit.bytes
             if self.links[unit.link].drained < unit.end:
-                self.c_drained(unit.link, unit.end, t)
+                self.c_assume_drained(unit.link, unit.end, t)
         self.n_sent -= 1
         self.sent[unit.sent_slot] = self.sent[self.n_sent]
         self.units[self.sent[unit.sent_slot]].sent_slot = unit.sent_slot
@@ -304,30 +309,41 @@ cdef class Scheduler:
         if unit.sent_before >= 0:
             self.units[unit.sent_before].sent_after = unit.sent_after
 
-    cdef void measure(self, Link* link, int64_t fresh, double t) noexcept nogil:
-        """Follow the link's rate: averages over time that the link was busy, and never under what it has just been seen to carry."""
-        cdef double seconds = t - link.sample_time, rate
-        if seconds <= 0:
-            return
-        if link.busy and fresh > 0:
-            link.busy_bytes += fresh
-            link.busy_seconds += seconds
-            if link.released - link.drained <= IDLE_SLACK:
-                # It went idle at an unknown time in between: the sample is only a lower limit.
-                rate = link.busy_bytes / link.busy_seconds
-                if link.busy_bytes >= MIN_UNIT and (rate > link.rate or not link.measured):
-                    link.rate = rate
-                    link.measured = link.measured or link.busy_bytes >= MAX_UNIT
-                link.busy_bytes = link.busy_seconds = 0
-            elif link.busy_seconds >= 5 * UNIT_SECONDS:
-                rate = link.busy_bytes / link.busy_seconds
-                link.rate = 0.8 * link.rate + 0.2 * rate if link.measured else rate
-                link.measured = True
-                link.busy_bytes = link.busy_seconds = 0
-        elif link.busy:
-            link.busy_seconds += seconds
+    cdef void c_assume_drained(self, int index, int64_t total, double t) noexcept nogil:
+        """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
+        cdef Link* link = &self.links[index]
+        if total > link.drained:
+            link.drained = total
         link.sample_time = t
         link.busy = link.released - link.drained > IDLE_SLACK
+        self.note_backlog(link, t)
+
+    cdef void measure(self, Link* link, int64_t fresh, double t) noexcept nogil:
+        """Follow the link's rate: `fresh` bytes have drained since the last sample. Only time in which the link was busy counts."""
+        cdef double rate
+        if t <= link.sample_time:
+            return
+        if link.busy:
+            link.busy_bytes += fresh
+            link.busy_seconds += t - link.sample_time
+        link.sample_time = t
+        link.busy = link.released - link.drained > IDLE_SLACK
+        if not link.busy:
+            link.went_idle = True           # at an unknown time before t: the sample is a lower limit
+        if link.busy_seconds >= SAMPLE_SECONDS:
+            rate = link.busy_bytes / link.busy_seconds
+            if rate > 0 and (rate > link.rate or not link.went_idle):
+                link.rate = 0.8 * link.rate + 0.2 * rate if link.measured else rate
+                link.measured = True
+            link.busy_bytes = link.busy_seconds = 0
+            link.went_idle = not link.busy
+
+    cdef void note_backlog(self, Link* link, double t) noexcept nogil:
+        """Statistics: close a time of backlog that has ended."""
+        if link.backlog_since >= 0 and link.ready.count == 0 and link.released - link.drained <= IDLE_SLACK:
+            link.backlog_seconds += t - link.backlog_since
+            link.backlog_bytes += link.drained - link.backlog_start
+            link.backlog_since = -1
 
     # -- decisions ---------------------------------------------------------------------------------------------------------
 
@@ -486,13 +502,16 @@ cdef class Scheduler:
         return <int64_t>(WINDOW_UNITS * self.unit_bytes(link) + link.rate * link.rtt)
 
     cdef int64_t lead_limit(self, Link* link) noexcept nogil:
+        cdef double limit
         if self.fixed_lead > 0:
             return self.fixed_lead
         if self.kind == CREDIT:
             return <int64_t>CREDIT_BYTES
-        if self.kind == ICPP21:
-            return 1 << 62                              # the paper limits nothing but the block
-        return <int64_t>(LEAD_UNITS * self.unit_bytes(link) + link.rate * link.rtt)
+        if self.kind == ICPP21 or self.kind == FIFO:
+            return 1 << 62                              # neither the paper nor stock MXNet waits for other workers
+        # Of gradients that stay whole, one must be able to leave while the one before it is answered.
+        limit = LEAD_UNITS * self.unit_bytes(link)
+        return <int64_t>((limit if limit > 2 * link.largest else 2 * link.largest) + link.rate * link.rtt)
 
     cdef double block_budget(self, Link* link, double t) noexcept nogil:
         """Prophet's block: bytes that drain before the next, more urgent step is due (ICPP 2021, sec. 4); 0 for other policies."""
@@ -529,7 +548,6 @@ cdef class Scheduler:
                 if self.links[i].released - self.links[i].drained <= IDLE_SLACK:
                     self.links[i].sample_time = t        # the link was idle until now
                     self.links[i].busy = True
-                    self.links[i].busy_bytes = self.links[i].busy_seconds = 0
                 self.links[i].released += self.share(index)
                 self.links[i].unanswered += unit.bytes // self.n_links if unit.link == WIDE else unit.bytes
                 unit.end = self.links[i].released
