@@ -1,11 +1,11 @@
 """How messages share links: a fluid model of one direction of a cluster's network.
 
-Between each worker and each server there is one connection, which sends its messages one after the other. The connections that have
-something to send share the links max-min fairly: all rates rise together, and a connection's stops rising when its worker's or its
-server's link is full. TCP on a switched network comes near to that.
+Between each worker and each server there is one connection, which sends its messages one after the other. The connections that
+have something to send share the links max-min fairly: all rates rise together, and a connection's stops rising when its
+worker's or its server's link is full. TCP on a switched network comes near to that.
 
-Identical workers (and servers) are one class, of which a single member is simulated; a class's count says how many it stands for.
-Sizes are bytes, rates bytes/s, times seconds. A connection is named by a number, its key.
+Identical workers (and servers) are one class, of which a single member is simulated; a class's count says how many it stands
+for. Sizes are bytes, rates bytes/s, times seconds. A connection is named by a number, its key.
 """
 import heapq
 import math

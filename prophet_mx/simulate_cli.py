@@ -91,7 +91,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     rate, count = _number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), _count(MAX_MACHINES)
     seconds, zero = _number(_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
     add = parser.add_argument
-    add("--profile", required=True, metavar="FILE", help="profile of the job: recorded in a job, or made by benchmarks/profiles.py")
+    add("--profile", required=True, metavar="FILE",
+        help="profile of the job: recorded in a job, or made by benchmarks/profiles.py")
     add("--bandwidth", required=True, type=_list(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
     add("--workers", type=_list(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
@@ -112,7 +113,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="compute times vary by up to this share, at random per worker and iteration " + zero)
     add("--straggler", type=_number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",
         help="one worker's compute takes this much longer (default: 1)")
-    add("--seed", type=_number(int, 0, 2**32, "a whole number from 0 to 2**32"), default=0, metavar="N", help="of the jitter (default: 0)")
+    add("--seed", type=_number(int, 0, 2**32, "a whole number from 0 to 2**32"), default=0, metavar="N",
+        help="of the jitter (default: 0)")
     add("--iterations", type=_count(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
     add("--csv", metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
     parser.set_defaults(run=_run)
@@ -164,8 +166,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if profile.has_compute:
         profile = profile.scaled(arguments.compute)
     elif arguments.compute is None:
-        raise ProfileError(f"--profile {arguments.profile!r} has no compute times; allowed: with --compute, the time of an iteration "
-                           "without communication")
+        raise ProfileError(f"--profile {arguments.profile!r} has no compute times; allowed: with --compute, the time of an "
+                           "iteration without communication")
     else:
         profile = with_compute(profile, arguments.compute)
     profile = profile.scaled(size=arguments.size)
@@ -194,8 +196,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     """A recorded profile, which knows only when gradients become ready, with compute times of ``seconds`` in all.
 
-    Two thirds of it, or more if the steps take longer, are backward. A step's backward takes the time since the step before, and its
-    forward has the same share of the time left; within a step all gradients take the same.
+    Two thirds of it, or more if the steps take longer, are backward. A step's backward takes the time since the step before,
+    and its forward has the same share of the time left; within a step all gradients take the same.
 
     Raises
     ------
@@ -204,8 +206,8 @@ def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     """
     steps = profile.step_times()
     if seconds <= steps[-1]:
-        raise ConfigError(f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the last "
-                          "step of the profile")
+        raise ConfigError(f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the "
+                          "last step of the profile")
     backward = max(seconds * 2 / 3, steps[-1])
     gaps = [backward - steps[-1]] + list(profile.step_intervals())
     gradients = list(profile.gradients)

@@ -10,7 +10,6 @@ Everything that happens is a call at a time; :meth:`Simulation.run` makes them i
 """
 import heapq
 import math
-import random
 from itertools import count
 from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Sequence, Set, Tuple
 
@@ -18,6 +17,7 @@ from ._core import Scheduler
 from .errors import SimulationError
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
 from .profile import GradientProfile
+from .simulated_worker import Worker
 
 if TYPE_CHECKING:
     from .simulator import Cluster, Unit
@@ -31,69 +31,12 @@ POLL_MAX = 0.002
 POLL_SHARE = 0.25
 
 
-class UnitTimes(NamedTuple):
-    """When a unit became ready, was released, drained and answered: seconds from the start of backward."""
-
-    ready: float
-    released: float
-    drained: float
-    answered: float
-
-
-class Timeline(NamedTuple):
-    """One iteration of one worker, in seconds from the start of backward.
-
-    backward: when backward ended. forward: (start, end) of each gradient's forward. units: in the order of the simulated units.
-    """
-
-    backward: float
-    forward: Tuple[Tuple[float, float], ...]
-    units: Tuple[UnitTimes, ...]
-
-
 class Part(NamedTuple):
     """What one unit sends to one class of servers: bytes as the scheduler counts them and on the wire, per server."""
 
     server: int
     payload: int
     wire: float
-
-
-class Worker:
-    """State of one class of workers."""
-
-    def __init__(self, number: int, members: int, slowness: float, seed: int, scheduler: Any, gradients: int,
-                 units: int) -> None:
-        self.number = number
-        self.count = members
-        self.slowness = slowness
-        self.random = random.Random(seed * 1000003 + number)
-        self.scheduler = scheduler
-        self.meters: List[DrainMeter] = []          # per class of servers
-        self.undrained: Set[int] = set()            # classes of servers with bytes in flight
-        self.starts: List[float] = []               # of each iteration's backward
-        self.factors: List[float] = []              # of each iteration's compute times
-        self.backward_end = 0.0
-        self.clock = 0.0                            # when the device has finished all the work it has been given
-        self.layer = 0                              # the next layer of forward
-        self.forward = [(0.0, 0.0)] * gradients
-        self.unanswered = [0] * gradients           # units of this iteration that are missing, per gradient
-        self.parts_left = [0] * units
-        self.poll_at = math.inf
-        self.sender_free = self.receiver_free = 0.0
-        self.times = [[0.0] * units for _ in UnitTimes._fields]
-
-    def draw(self, jitter: float) -> float:
-        """The factor of the next iteration's compute times: that of the slowest of the workers this one stands for."""
-        spread = jitter * (2 * self.random.random() ** (1 / self.count) - 1) if jitter else 0.0
-        self.factors.append(self.slowness * (1 + spread))
-        return self.factors[-1]
-
-    def timeline(self) -> Timeline:
-        """The last iteration."""
-        start = self.starts[-2]
-        return Timeline(self.backward_end - start, tuple((a - start, b - start) for a, b in self.forward),
-                        tuple(UnitTimes(*(time - start for time in times)) for times in zip(*self.times)))
 
 
 class Simulation:
@@ -145,8 +88,8 @@ class Simulation:
             self.units_per_gradient[self.units[number].gradient] += 1
 
     def _plan_servers(self) -> None:
-        """Classes of servers (the scheduler's links of each), and each unit's parts. Servers that hold only spread units are alike;
-        servers that hold nothing are left out."""
+        """Classes of servers (the scheduler's links of each), and each unit's parts. Servers that hold only spread units are
+        alike; servers that hold nothing are left out."""
         servers, extra = self.cluster.servers, self.cluster.message_bytes
         own = sorted({unit.server for unit in self.units if unit.server >= 0})
         self.server_links = [[server] for server in own]

@@ -4,18 +4,18 @@
     >>> profile = GradientProfile("one layer", [Gradient("weight", 10**6, forward=0.01, backward=0.02)], [[0]])
     >>> result = simulate(profile, Cluster(bandwidth=1e8, workers=4, servers=1), "prophet")
     >>> round(result.seconds, 6), round(result.bound, 6)
-    (0.11, 0.07)
+    (0.074, 0.07)
 
-The training loop: backward makes gradients ready in the profile's steps; the next forward runs layer by layer, each waiting for its
-parameters; then the next backward. Iterations are counted from one start of backward to the next.
+The training loop: backward makes gradients ready in the profile's steps; the next forward runs layer by layer, each waiting
+for its parameters; then the next backward. Iterations are counted from one start of backward to the next.
 
-The cluster (:class:`Cluster`): every worker and every server has one full-duplex link of the same rate, shared max-min fairly by its
-connections (:mod:`prophet_mx.fluid`). A unit is one message to its server, which answers all workers once it has handled the
-messages of all; the answer carries as many bytes. So even alone on the network a unit takes twice its time on the wire, where the
-lower bound counts it once.
+The cluster (:class:`Cluster`): every worker and every server has one full-duplex link of the same rate, shared max-min fairly
+by its connections (:mod:`prophet_mx.fluid`). A unit is one message to its server, which answers all workers once it has handled
+the messages of all; the answer carries as many bytes. So even alone on the network a unit takes twice its time on the wire,
+where the lower bound counts it once.
 
-Workers that behave alike are simulated once. Without jitter those are all but the straggler, which changes nothing in the result;
-with jitter there are at most :data:`MAX_CLASSES` classes of workers, each as slow in every iteration as the slowest of its members.
+Workers that behave alike are simulated once. Without jitter those are all but the straggler, and the result is the same; with
+jitter there are at most :data:`MAX_CLASSES` classes of workers, each as slow in every iteration as the slowest of its members.
 Servers that hold nothing but their share of spread arrays are simulated once, too.
 """
 import math
@@ -27,9 +27,11 @@ from .bound import finishing_order, lower_bound, worker_rate
 from .errors import ConfigError
 from .layout import cut, unit_bytes
 from .profile import GradientProfile
-from .simulation import PLAIN, Simulation, Timeline
+from .simulated_worker import Timeline
+from .simulation import PLAIN, Simulation
 
-__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult", "default_units", "in_total_order", "make_units", "simulate"]
+__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult",
+           "default_units", "in_total_order", "make_units", "simulate"]
 
 POLICIES = (PLAIN, "fifo", "priority", "prophet")
 MAX_CLASSES = 8             # of workers, with jitter
@@ -55,7 +57,8 @@ def server_of(key: int, servers: int) -> int:
 def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
-    Slices have keys of their own, numbered after the gradients' and one more. A unit of 1e6 elements (of 4 bytes) or more is spread.
+    Slices have keys of their own, numbered after the gradients' and one more. A unit of 1e6 elements (of 4 bytes) or more is
+    spread.
     """
     units: List[Unit] = []
     key = len(profile.gradients) + 1
@@ -71,16 +74,16 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Un
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
-    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree: that in which an ideal link of one
-    worker's ``rate`` (bytes/s) finishes them."""
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree: that in which an ideal link
+    of one worker's ``rate`` (bytes/s) finishes them."""
     ready = profile.ready_times()
     order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / rate for unit in units])
     return [units[place] for place in order]
 
 
 def default_units(profile: GradientProfile, cluster: "Cluster", policy: str) -> List[Unit]:
-    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order. Whole
-    gradients for ``plain``."""
+    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order.
+    Whole gradients for ``plain``."""
     rate = connection_rate(cluster)
     units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, None))
     return in_total_order(units, profile, rate * cluster.servers)
@@ -199,8 +202,8 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     Parameters
     ----------
     profile : sizes, compute times and steps of the gradients.
-    policy : ``plain`` is stock MXNet: every unit goes into its connection's queue as it becomes ready. The others are those of the
-        scheduler core.
+    policy : ``plain`` is stock MXNet: every unit goes into its connection's queue as it becomes ready. The others are those of
+        the scheduler core.
     units : in the total order that the workers share (see _ext/scheduler.pyx); None for :func:`default_units`.
     iterations, warmup : how many are measured, and how many before them are not; meanwhile the scheduler measures its links.
     seed : of the jitter.
@@ -263,8 +266,9 @@ def _bound(profile: GradientProfile, cluster: Cluster, factors: Sequence[Sequenc
     """Mean over the iterations of the least time; ``factors`` are those of the compute times, per worker and iteration.
 
     Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, no earlier than if all workers were as
-    fast as the fastest of that iteration: then all share evenly. And each worker's own bytes pass its own link. Both add up over
-    iterations: the first from the earliest start of a backward to the next earliest, the second from start to start of one worker.
+    fast as the fastest of that iteration: then all share evenly. And each worker's own bytes pass its own link. Both add up
+    over iterations: the first from the earliest start of a backward to the next earliest, the second from start to start of
+    one worker.
     """
     known: Dict[Tuple[float, float], float] = {}
 

@@ -1,6 +1,7 @@
 """The simulator: against times worked out by hand, against the lower bound, and against itself without its shortcuts."""
 import csv
 import math
+import os
 import subprocess
 import sys
 import time
@@ -19,8 +20,8 @@ from prophet_mx.keys import KeyBook, Shape
 from prophet_mx.layout import cut
 from prophet_mx.profile import Gradient, GradientProfile
 from prophet_mx.simulate_cli import with_compute
-from prophet_mx.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units, simulate,
-                                  worker_classes)
+from prophet_mx.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
+                                  simulate, worker_classes)
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
 RATE = 1e8
@@ -139,7 +140,7 @@ def test_a_straggler_determines_the_time():
         assert result.workers[1].seconds == pytest.approx(result.seconds, rel=0.01)
 
 
-# -- against the bound ------------------------------------------------------------------------------------------------------------
+# -- against the bound -----------------------------------------------------------------------------------------------------
 
 def test_prophet_in_the_classic_cell():
     profile = network_like()
@@ -169,9 +170,9 @@ def jobs(draw):
     profile = make(sizes, *times, [list(range(a, b)) for a, b in reversed(list(zip(edges, edges[1:])))])
     cost = st.sampled_from([0.0, 1e-5, 1e-3])
     cluster = Cluster(draw(st.sampled_from([1e6, 1e8, 1e10])), draw(st.integers(1, 4)), draw(st.integers(1, 4)), rtt=draw(cost),
-                      message_bytes=draw(st.sampled_from([0, 300])), message_seconds=draw(cost), server_message_seconds=draw(cost),
-                      server_byte_seconds=draw(st.sampled_from([0.0, 1e-9])), jitter=draw(st.sampled_from([0.0, 0.0, 0.3])),
-                      straggler=draw(st.sampled_from([1.0, 1.0, 1.5])))
+                      message_bytes=draw(st.sampled_from([0, 300])), message_seconds=draw(cost),
+                      server_message_seconds=draw(cost), server_byte_seconds=draw(st.sampled_from([0.0, 1e-9])),
+                      jitter=draw(st.sampled_from([0.0, 0.0, 0.3])), straggler=draw(st.sampled_from([1.0, 1.0, 1.5])))
     units = [unit._replace(server=draw(st.integers(SPREAD if cluster.servers > 1 else 0, cluster.servers - 1)))
              for unit in make_units(profile, cluster.servers, draw(st.sampled_from([0, 50000, 300000])))]
     return profile, cluster, draw(st.sampled_from(POLICIES)), draw(st.permutations(units))
@@ -198,7 +199,7 @@ def test_schedulers_stay_consistent(checked):
 
 
 def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
-    """What the total order is for: with opposite ones and a lead limit of one unit, each worker waits for the other for ever."""
+    """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other for ever."""
     profile = make([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
     units = make_units(profile, 1)
 
@@ -233,7 +234,7 @@ def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
         job.run()
 
 
-# -- the shortcuts change nothing -----------------------------------------------------------------------------------------------
+# -- the shortcuts change nothing ------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("cluster", [
@@ -294,7 +295,7 @@ def test_max_min_shares_give_what_others_cannot_use():
     assert shares.next == math.inf
 
 
-# -- jitter ---------------------------------------------------------------------------------------------------------------------------
+# -- jitter ----------------------------------------------------------------------------------------------------------------
 
 def test_a_seed_gives_the_same_again_and_another_does_not():
     cluster = replace(CLASSIC, jitter=0.2)
@@ -313,7 +314,7 @@ def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
     assert many.seconds == pytest.approx(0.3 * 1.2, rel=0.002)
 
 
-# -- units and arguments --------------------------------------------------------------------------------------------------------------
+# -- units and arguments ---------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("servers", [1, 3, 8])
 def test_units_are_on_the_servers_where_mxnet_has_them(servers):
@@ -374,34 +375,37 @@ def test_a_job_without_compute_or_costs():
 
 
 def test_a_thousand_workers_take_seconds():
-    profile = make([4 * 40000] * 200, [0.5e-3] * 200, [1e-3] * 200, [list(range(190 - 10 * i, 200 - 10 * i)) for i in range(20)])
+    steps = [list(range(190 - 10 * step, 200 - 10 * step)) for step in range(20)]
+    profile = make([4 * 40000] * 200, [0.5e-3] * 200, [1e-3] * 200, steps)
     begin = time.process_time()
     for policy in POLICIES:
         assert simulate(profile, Cluster(1.25e9, 1000, 1000, rtt=1e-4), policy).ratio >= 1
     assert time.process_time() - begin < 30
 
 
-# -- a recorded profile -------------------------------------------------------------------------------------------------------------
+# -- a recorded profile ----------------------------------------------------------------------------------------------------
 
-RECORDED = GradientProfile("job", [Gradient("a", 400, ready=0.06), Gradient("b", 400, ready=0.02), Gradient("c", 400, ready=0.0)],
+RECORDED = GradientProfile("job", [Gradient(name, 400, ready=ready) for name, ready in (("a", 0.06), ("b", 0.02), ("c", 0.0))],
                            [[2], [1], [0]])
 
 
 def test_a_recorded_profile_gets_compute_times():
     profile = with_compute(RECORDED, 0.12)
     assert profile.compute_seconds == pytest.approx(0.12)
-    assert profile.backward_ready_times() == pytest.approx((0.08, 0.04, 0.02))      # the recorded intervals, 20 ms before the first
+    # The recorded intervals, and 20 ms before the first step.
+    assert profile.backward_ready_times() == pytest.approx((0.08, 0.04, 0.02))
     assert [gradient.forward for gradient in profile.gradients] == pytest.approx([0.02, 0.01, 0.01])
     assert with_compute(RECORDED, 0.07).backward_ready_times() == pytest.approx((0.06, 0.02, 0.0))
     with pytest.raises(ConfigError, match="--compute 0.05 is not allowed; allowed: more than the 0.06 s"):
         with_compute(RECORDED, 0.05)
 
 
-# -- the command ------------------------------------------------------------------------------------------------------------------------
+# -- the command -----------------------------------------------------------------------------------------------------------
 
 def cli(*arguments):
-    return subprocess.run([sys.executable, "-m", "prophet_mx", "simulate", *map(str, arguments)], env=package_env(), timeout=120,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    command = [sys.executable, "-m", "prophet_mx", "simulate", *map(str, arguments)]
+    return subprocess.run(command, env={**os.environ, **package_env()}, timeout=120, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
 
 
 @pytest.fixture
@@ -428,8 +432,8 @@ def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
 
 def test_the_command_s_options_reach_the_simulation(profile_file):
     done = cli("--profile", profile_file, "--bandwidth", "118MB", "--servers", 1, "--policy", "priority", "--compute", "500ms",
-               "--size", 0.5, "--rtt", "200us", "--overhead", 300, "--message-time", "20us", "--server-time", "30us", "--server-rate",
-               "1GB", "--jitter", 0.1, "--straggler", 1.2, "--seed", 7, "--iterations", 4)
+               "--size", 0.5, "--rtt", "200us", "--overhead", 300, "--message-time", "20us", "--server-time", "30us",
+               "--server-rate", "1GB", "--jitter", 0.1, "--straggler", 1.2, "--seed", 7, "--iterations", 4)
     profile = network_like().scaled(0.5, 0.5)
     cluster = Cluster(118e6, 2, 1, 2e-4, 300, 2e-5, 3e-5, 1e-9, 0.1, 1.2)
     seconds = {policy: simulate(profile, cluster, policy, seed=7, iterations=4).seconds for policy in ("plain", "priority")}
@@ -450,8 +454,8 @@ def test_a_recorded_profile_needs_a_compute_time(tmp_path):
 
 @pytest.mark.parametrize("option, value", [
     ("--bandwidth", "10Gbi"), ("--bandwidth", "0"), ("--bandwidth", ""), ("--workers", "2,x"), ("--servers", "0"),
-    ("--policy", "magic"), ("--rtt", "-1"), ("--rtt", "nan"), ("--overhead", "1.5"), ("--message-time", "3h"), ("--jitter", "2"),
-    ("--straggler", "0.5"), ("--compute", "0"), ("--size", "inf"), ("--seed", "x"), ("--iterations", "0"),
+    ("--policy", "magic"), ("--rtt", "-1"), ("--rtt", "nan"), ("--overhead", "1.5"), ("--message-time", "3h"),
+    ("--jitter", "2"), ("--straggler", "0.5"), ("--compute", "0"), ("--size", "inf"), ("--seed", "x"), ("--iterations", "0"),
     ("--csv", "/there/is/no/such/directory")])
 def test_a_wrong_option_is_one_line(profile_file, option, value):
     done = cli("--profile", profile_file, *(() if option == "--bandwidth" else ("--bandwidth", "1Gbit")), f"{option}={value}")
