@@ -249,11 +249,11 @@ cdef class Driver(Scheduler):
         self.fixed_window = self.fixed_lead = 1 << 62
         pthread_mutex_unlock(&self.lock)
 
-    def positions_changed(self, positions, int64_t from_round) -> None:
-        """set_positions() while the driver runs."""
+    def orders_changed(self, ranks, positions, int64_t from_round) -> None:
+        """set_orders() while the driver runs."""
         pthread_mutex_lock(&self.lock)
         try:
-            self.set_positions(positions, from_round)
+            self.set_orders(ranks, positions, from_round)
         finally:
             pthread_mutex_unlock(&self.lock)
 
@@ -284,7 +284,7 @@ cdef class Driver(Scheduler):
         try:
             return {"iterations": self.iterations, "units": self.units_released, "bytes": self.bytes_released,
                     "blocks": self.blocks, "inverted_bytes": self.inverted_bytes, "wait_seconds": self.wait_seconds,
-                    "overhead": self.overhead, "links": [self.link_state(i) for i in range(self.n_links)]}
+                    "overhead": self.overhead, "first_answers": self.first_answers, "first_seconds": self.first_seconds, "links": [self.link_state(i) for i in range(self.n_links)]}
         finally:
             pthread_mutex_unlock(&self.lock)
 

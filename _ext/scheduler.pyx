@@ -36,9 +36,12 @@ cdef enum PolicyKind:
     FIFO = 0
     PRIORITY = 1
     PROPHET = 2
+    CREDIT = 3                      # ByteScheduler (SOSP 2019): a credit of unanswered bytes, urgent first, no drain window
+    ICPP21 = 4                      # Prophet as its paper has it: blocks that fit the interval or nothing, then one by one
 
 cdef enum:
     WIDE = -1                       # Unit.link of a unit that is spread over all links
+    ALL = -1                        # choose(): every link may have changed
 
 # Times on the wire that the sizes are derived from (seconds); see docs/how-it-works.md for the measurements behind them.
 cdef double UNIT_SECONDS = 0.004    # one unit
@@ -50,7 +53,9 @@ cdef double MAX_UNIT = 4e6          # bytes
 cdef double START_RATE = 125e6      # bytes/s, until the first measurement
 cdef int64_t IDLE_SLACK = 4096      # in flight up to here counts as an idle link: what a message costs besides payload is estimated
 
-POLICY_KINDS = {"fifo": FIFO, "priority": PRIORITY, "prophet": PROPHET}
+cdef double CREDIT_BYTES = 16e6     # ByteScheduler's credit of 4 million float32 parameters
+
+POLICY_KINDS = {"fifo": FIFO, "priority": PRIORITY, "prophet": PROPHET, "credit": CREDIT, "prophet-icpp21": ICPP21}
 
 cdef struct Unit:
     int64_t bytes                   # payload
@@ -58,8 +63,9 @@ cdef struct Unit:
     int gradient                    # index in forward order: 0 is the most urgent
     int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
     int64_t position                # place in the total order within a round
-    int64_t next_position           # its place from round `position_round` on
-    int64_t position_round
+    int64_t next_position           # its place, and its rank, from round `change_round` on
+    int64_t next_rank
+    int64_t change_round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request
     int64_t round                   # how many requests of this unit came before the current one
@@ -67,6 +73,7 @@ cdef struct Unit:
     int64_t urgency_minor
     int slot                        # its place in the ready heap
     int sent_slot                   # its place in the list of sent units
+    int sent_before, sent_after     # neighbours in its link's list of sent units, -1 none
     int64_t end                     # link's released counter when this unit was released (not for WIDE)
     double ready_time
     double release_time
@@ -86,7 +93,14 @@ cdef struct Link:
     double busy_bytes               # of the running rate sample
     double busy_seconds
     bint busy                       # in flight has not been seen at 0 since sample_time
+    double backlog_since            # statistics: since when there has been something to send; -1 if there is nothing
+    double backlog_seconds
+    int64_t backlog_start           # `drained` at backlog_since
+    int64_t backlog_bytes
     Heap ready
+    int sent                        # latest of its sent units, -1 none
+    int candidate                   # while decide() runs: the unit that may go next, -1 none
+    double opens                    # and when a window that holds one back may open
 
 
 cdef class Scheduler:
@@ -94,7 +108,7 @@ cdef class Scheduler:
 
     Parameters
     ----------
-    policy : 'fifo', 'priority' or 'prophet'
+    policy : 'fifo', 'priority', 'prophet', 'credit' or 'prophet-icpp21'
     links : number of servers
     window : drain window in bytes, 0 to derive it from each link's rate
     lead : lead limit in bytes, 0 to derive it from each link's rate
@@ -106,6 +120,7 @@ cdef class Scheduler:
         Link* links
         int n_links
         Heap wide                   # ready wide units
+        int wide_sent               # latest sent wide unit, -1 none
         int* sent                   # units in state SENT, unordered
         int n_sent
         int* out                    # decide(): the units to release
@@ -122,7 +137,8 @@ cdef class Scheduler:
         double iteration_start
         # statistics
         public int64_t units_released, bytes_released, blocks, inverted_bytes, iterations
-        public double wait_seconds
+        public int64_t first_answers
+        public double wait_seconds, first_seconds
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
         if links < 1:
@@ -138,8 +154,11 @@ cdef class Scheduler:
         self.links = <Link*>calloc(links, sizeof(Link))
         if self.links == NULL:
             raise MemoryError()
+        self.wide_sent = -1
         for i in range(links):
             self.links[i].rate = rate if rate > 0 else START_RATE
+            self.links[i].backlog_since = -1
+            self.links[i].sent = -1
         if self.grow(64) < 0:
             raise MemoryError()
 
@@ -187,7 +206,7 @@ cdef class Scheduler:
         unit.rank = rank
         unit.position = position
         unit.round = -1
-        unit.position_round = -1
+        unit.change_round = -1
         self.count += 1
         return self.count - 1
 
@@ -218,8 +237,9 @@ cdef class Scheduler:
         unit.state = READY
         unit.iteration = iteration
         unit.round += 1
-        if unit.round == unit.position_round:
+        if unit.round == unit.change_round:
             unit.position = unit.next_position
+            unit.rank = unit.next_rank
         unit.ready_time = t
         if self.kind == FIFO:
             unit.urgency_major = self.sequence
@@ -238,6 +258,9 @@ cdef class Scheduler:
             if step > self.arrived:
                 self.arrived = step
         self.push(self.heap_of(unit), index)
+        if unit.link != WIDE and self.links[unit.link].backlog_since < 0:
+            self.links[unit.link].backlog_since = t
+            self.links[unit.link].backlog_start = self.links[unit.link].drained
 
     cdef void c_drained(self, int index, int64_t total, double t) noexcept nogil:
         """The link's peer has acknowledged `total` bytes since the start."""
@@ -251,12 +274,19 @@ cdef class Scheduler:
         else:
             fresh = 0
         self.measure(link, fresh, t)
+        if link.backlog_since >= 0 and link.ready.count == 0 and link.released - link.drained <= IDLE_SLACK:
+            link.backlog_seconds += t - link.backlog_since
+            link.backlog_bytes += link.drained - link.backlog_start
+            link.backlog_since = -1
 
     cdef void c_done(self, int index, double t) noexcept nogil:
         """The server answered the unit: its bytes, and all released before them on its link, have drained."""
         cdef Unit* unit = &self.units[index]
         cdef int i
         unit.state = IDLE
+        if unit.rank == 0:
+            self.first_answers += 1
+            self.first_seconds += t - unit.ready_time
         if unit.link == WIDE:
             for i in range(self.n_links):
                 self.links[i].unanswered -= unit.bytes // self.n_links
@@ -267,6 +297,12 @@ cdef class Scheduler:
         self.n_sent -= 1
         self.sent[unit.sent_slot] = self.sent[self.n_sent]
         self.units[self.sent[unit.sent_slot]].sent_slot = unit.sent_slot
+        if unit.sent_after >= 0:
+            self.units[unit.sent_after].sent_before = unit.sent_before
+        else:
+            self.latest_sent(unit.link)[0] = unit.sent_before
+        if unit.sent_before >= 0:
+            self.units[unit.sent_before].sent_after = unit.sent_after
 
     cdef void measure(self, Link* link, int64_t fresh, double t) noexcept nogil:
         """Follow the link's rate: averages over time that the link was busy, and never under what it has just been seen to carry."""
@@ -300,33 +336,40 @@ cdef class Scheduler:
 
         *wake is when, at the measured rates, a window that holds something back may open again: INFINITY if none does.
         """
-        cdef int n = 0, index
-        wake[0] = INFINITY
+        cdef int n = 0, index, changed = ALL
         while True:
-            index = self.choose(t, wake)
+            index = self.choose(t, changed, wake)
             if index < 0:
                 break
             self.release(index, t)
+            changed = self.units[index].link
             self.out[n] = index
             n += 1
         if n > 0:
             self.blocks += 1
         return n
 
-    cdef int choose(self, double t, double* wake) noexcept nogil:
-        """The unit to release next, or -1: the most urgent over all open links."""
-        cdef int i, candidate, best = -1
+    cdef int choose(self, double t, int changed, double* wake) noexcept nogil:
+        """The unit to release next, or -1: the most urgent over all open links. Only the link `changed` is not as it was in the last
+        call at the same time."""
+        cdef int i, best = -1
         cdef int wide = self.wide.items[0] if self.wide.count > 0 else -1
         cdef bint wide_open = wide >= 0
+        cdef Link* link
         wake[0] = INFINITY
         for i in range(self.n_links):
+            link = &self.links[i]
             if wide >= 0 and not self.window_open(i, wide, t, wake):
                 wide_open = False
-            if self.links[i].ready.count == 0:
-                continue
-            candidate = self.allowed(i)
-            if candidate >= 0 and self.window_open(i, candidate, t, wake) and (best < 0 or self.before(candidate, best)):
-                best = candidate
+            if changed == ALL or changed == i:
+                link.opens = INFINITY
+                link.candidate = self.allowed(i) if link.ready.count > 0 else -1
+                if link.candidate >= 0 and not self.window_open(i, link.candidate, t, &link.opens):
+                    link.candidate = -1
+            if link.opens < wake[0]:
+                wake[0] = link.opens
+            if link.candidate >= 0 and (best < 0 or self.before(link.candidate, best)):
+                best = link.candidate
         if wide < 0:
             return best
         # A wide unit that only waits for a window goes before less urgent ones; one that the lead limit holds lets them pass.
@@ -387,16 +430,17 @@ cdef class Scheduler:
 
     cdef int64_t unanswered_before(self, int link, int index) noexcept nogil:
         """Bytes sent on the link, not answered, and before the unit in the total order."""
-        cdef int i
         cdef int64_t total = 0
-        cdef Unit* other
-        for i in range(self.n_sent):
-            other = &self.units[self.sent[i]]
-            if self.ordered(self.sent[i], index):
-                if other.link == link:
-                    total += other.bytes
-                elif other.link == WIDE:
-                    total += other.bytes // self.n_links
+        cdef int other = self.links[link].sent
+        while other >= 0:
+            if self.ordered(other, index):
+                total += self.units[other].bytes
+            other = self.units[other].sent_before
+        other = self.wide_sent
+        while other >= 0:
+            if self.ordered(other, index):
+                total += self.units[other].bytes // self.n_links
+            other = self.units[other].sent_before
         return total
 
     cdef bint window_open(self, int index, int unit, double t, double* wake) noexcept nogil:
@@ -405,11 +449,30 @@ cdef class Scheduler:
         cdef int64_t in_flight = link.released - link.drained
         cdef int64_t window = self.min_window(link)
         cdef double opens
+        if self.kind == CREDIT:
+            return True
+        if self.kind == ICPP21 and self.fixed_window == 0:
+            return self.literal_open(link, in_flight, self.share(unit), t, wake)
         if in_flight < window or in_flight + self.share(unit) <= self.block_budget(link, t):
             return True
         opens = t + (in_flight - window) / link.rate
         if opens < wake[0]:
             wake[0] = opens
+        return False
+
+    cdef bint literal_open(self, Link* link, int64_t in_flight, int64_t size, double t, double* wake) noexcept nogil:
+        """The paper's rule: while steps are to come, what fits the interval; then one by one, in order of priority."""
+        cdef double seconds = 0
+        if self.n_steps > 0 and self.arrived + 1 < self.n_steps:
+            seconds = self.iteration_start + self.step_due[self.arrived + 1] - t
+        if seconds > 0:
+            if in_flight + size <= link.rate * seconds:
+                return True
+            wake[0] = min(wake[0], t + seconds)         # a step that is late must not hold everything for ever
+            return False
+        if in_flight <= IDLE_SLACK:
+            return True
+        wake[0] = min(wake[0], t + in_flight / link.rate)
         return False
 
     cdef int64_t unit_bytes(self, Link* link) noexcept nogil:
@@ -425,6 +488,10 @@ cdef class Scheduler:
     cdef int64_t lead_limit(self, Link* link) noexcept nogil:
         if self.fixed_lead > 0:
             return self.fixed_lead
+        if self.kind == CREDIT:
+            return <int64_t>CREDIT_BYTES
+        if self.kind == ICPP21:
+            return 1 << 62                              # the paper limits nothing but the block
         return <int64_t>(LEAD_UNITS * self.unit_bytes(link) + link.rate * link.rtt)
 
     cdef double block_budget(self, Link* link, double t) noexcept nogil:
@@ -452,6 +519,11 @@ cdef class Scheduler:
         unit.sent_slot = self.n_sent
         self.sent[self.n_sent] = index
         self.n_sent += 1
+        unit.sent_before = self.latest_sent(unit.link)[0]
+        unit.sent_after = -1
+        if unit.sent_before >= 0:
+            self.units[unit.sent_before].sent_after = index
+        self.latest_sent(unit.link)[0] = index
         for i in range(self.n_links):
             if unit.link == WIDE or unit.link == i:
                 if self.links[i].released - self.links[i].drained <= IDLE_SLACK:
@@ -467,6 +539,9 @@ cdef class Scheduler:
         if unit.link != WIDE and self.links[unit.link].ready.count > 0 and self.more_urgent(
                 self.links[unit.link].ready.items[0], index):
             self.inverted_bytes += unit.bytes
+
+    cdef int* latest_sent(self, int link) noexcept nogil:
+        return &self.wide_sent if link == WIDE else &self.links[link].sent
 
     # -- orders --------------------------------------------------------------------------------------------------------------
 
@@ -570,16 +645,15 @@ cdef class Scheduler:
             free(steps)
             free(dues)
 
-    def set_positions(self, positions, int64_t from_round) -> None:
-        """Change the total order: ``positions[unit]`` is the unit's place in rounds from ``from_round`` on, which every worker must
-        name alike and before its unit gets there."""
-        if len(positions) > self.count:
-            raise ValueError(f"{len(positions)} positions for {self.count} units")
-        for i, position in enumerate(positions):
-            if self.units[i].round >= from_round:
-                self.units[i].position = position
-            self.units[i].next_position = position
-            self.units[i].position_round = from_round
+    def set_orders(self, ranks, positions, int64_t from_round) -> None:
+        """Change urgency and total order: ``ranks[unit]`` and ``positions[unit]`` hold in rounds from ``from_round`` on. Every worker must
+        give the same positions for the same rounds, and before its units get there."""
+        if not len(ranks) == len(positions) <= self.count:
+            raise ValueError(f"{len(ranks)} ranks and {len(positions)} positions for {self.count} units")
+        for i in range(len(positions)):
+            self.units[i].next_rank = ranks[i]
+            self.units[i].next_position = positions[i]
+            self.units[i].change_round = from_round
 
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""
@@ -612,7 +686,8 @@ cdef class Scheduler:
         cdef Link* state = &self.links[link]
         return {"released": state.released, "drained": state.drained, "unanswered": state.unanswered, "rate": state.rate,
                 "rtt": state.rtt, "measured": bool(state.measured), "window": self.min_window(state),
-                "lead": self.lead_limit(state), "ready": state.ready.count}
+                "lead": self.lead_limit(state), "ready": state.ready.count, "backlog_seconds": state.backlog_seconds,
+                "backlog_bytes": state.backlog_bytes}
 
     def unit_state(self, int unit) -> str:
         return ("idle", "ready", "sent")[<int>self.units[unit].state]
@@ -632,6 +707,14 @@ cdef class Scheduler:
     cdef verify(self):
         cdef Heap* heap
         unanswered = [0] * self.n_links
+        listed = 0
+        for i in range(-1, self.n_links):
+            other = self.latest_sent(i)[0]
+            while other >= 0:
+                listed += 1
+                assert self.units[other].state == SENT and self.units[other].link == i, f"unit {other} is in the list of link {i}"
+                other = self.units[other].sent_before
+        assert listed == self.n_sent, f"{listed} units in the links' lists of sent ones, not {self.n_sent}"
         ready = 0
         for i in range(self.count):
             unit = self.units[i]

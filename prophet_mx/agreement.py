@@ -10,7 +10,7 @@ link would send them, so that the lead limit holds back what would leave last an
 import logging
 import pickle
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import mxnet as mx
 import numpy as np
@@ -19,6 +19,7 @@ from .config import Config
 from .keys import Key, KeyBook
 from .layout import Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, order_matters, slicing_allowed
+from .orders import Orders
 
 logger = logging.getLogger("prophet_mx")
 
@@ -128,7 +129,7 @@ class Agreeing:
         self._keys_of = keys
         self._order_key = self._keys.new_keys(1)[0]
         self._n_units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(self._order_key, mx.nd.zeros((self._n_units + 1,)))
+        self._raw.init(self._order_key, mx.nd.zeros((2 * self._n_units + 1,)))
         self._keys.made(self._order_key)
         if optimizer is not None:
             if self._raw.rank == 0:
@@ -144,14 +145,15 @@ class Agreeing:
         return SliceOptimizer(pickle.loads(optimizer), parameters, service, self._first, max([*parameters, *service]),
                               isinstance(self._service, str))
 
-    def agree_order(self, positions: Optional[Sequence[float]]) -> Optional[List[int]]:
-        """The place of every unit of the layout in the total order, from rank 0's ``positions``; None if rank 0 has none. Units are in
-        the order of their keys' init and of their slices. Blocks until every worker is here."""
-        mine = np.zeros(self._n_units + 1, dtype=np.float32)
-        if self._raw.rank == 0 and positions is not None:
-            mine[0] = 1
-            mine[1:] = positions
-        array = mx.nd.array(mine)
+    def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
+        """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
+        none. Blocks until every worker is here."""
+        n = self._n_units
+        message = np.zeros(2 * n + 1, dtype=np.float32)     # float32 holds every place: a layout has under 2**24 units
+        if self._raw.rank == 0 and mine is not None:
+            message[0] = 1
+            message[1:n + 1], message[n + 1:] = mine.ranks, mine.positions
+        array = mx.nd.array(message)
         self._raw.pushpull(self._order_key, array, array)
-        agreed = array.asnumpy()
-        return [int(place) for place in agreed[1:]] if agreed[0] == 1 else None
+        agreed = array.asnumpy().astype(int).tolist()
+        return Orders(agreed[1:n + 1], agreed[n + 1:]) if agreed[0] == 1 else None

@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch",)
+COMMANDS = ("launch", "simulate_cli")
 
 EXIT_USAGE = 2
 

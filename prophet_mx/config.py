@@ -12,7 +12,7 @@ from typing import Any, Callable, Mapping, NamedTuple, Optional
 from .errors import ConfigError
 
 PREFIX = "PROPHET_"
-POLICIES = ("prophet", "priority", "fifo", "off")
+POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")
 DRAINS = ("auto", "tcp", "nic", "predicted")
 
 _SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12, "tib": 2**40}
@@ -114,8 +114,9 @@ class Config:
 
     Attributes
     ----------
-    policy : which gradient goes first: ``prophet`` (predicted blocks, urgent first), ``priority`` (urgent first),
-        ``fifo`` (as they become ready), ``off`` (plain dist_sync).
+    policy : which gradient goes first: ``prophet`` (predicted blocks, urgent first), ``priority`` (P3: small slices, urgent first),
+        ``fifo`` (as they become ready), ``credit`` (ByteScheduler: a credit of unanswered bytes), ``prophet-icpp21`` (the paper's
+        rule to the letter), ``off`` (plain dist_sync).
     drain : how bytes that have left this worker are counted: ``tcp`` (acknowledged bytes of its own connections), ``nic``
         (counters of the network interface), ``predicted`` (bytes / rate); ``auto`` takes the first that works here.
     bandwidth : bytes/s to start from, None to measure.

@@ -7,7 +7,6 @@ Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread.
 in MXNet as well (init, broadcast, set_optimizer) and the first push, which asks each server once which connection is its own.
 """
 import atexit
-import ctypes
 import logging
 import os
 import pickle
@@ -15,24 +14,26 @@ import weakref
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import mxnet as mx
-from mxnet.base import KVStoreHandle, NDArrayHandle, check_call
+from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from . import _core
 from .agreement import Agreeing
-from .bound import finishing_order
+from .arrays import alias, as_list, shape_of
 from .config import Config
 from .errors import KVStoreError
-from .keys import Key, KeyBook, Shape
+from .keys import Key, KeyBook
 from .layout import Slice
 from .learner import ProfileLearner
 from .link import LinkMonitor
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
+from .orders import orders
 
 logger = logging.getLogger("prophet_mx")
 
 MAX_PARTS = 1 << 20                         # slices of one gradient, at most: 4-byte slices of 4 MB
+ORDER_AGAIN = 4                             # the orders are agreed on again at iterations that grow by this factor
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
 
@@ -123,7 +124,9 @@ class ScheduledKVStore(KVStore):
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}
         self._unit_gradients: List[int] = []
-        self._order_due = 0
+        self._order_due = 0                             # the iteration at whose begin the orders are agreed on (again)
+        self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position; from round _orders_from on
+        self._orders_from = 0
         self._units: List[Tuple[Key, int]] = []         # parameter and part of each of the driver's units
         self._pid = os.getpid()
         self._driver.start()
@@ -145,8 +148,8 @@ class ScheduledKVStore(KVStore):
 
     def _register(self, key: Any, value: Any) -> None:
         for name, array in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
-            array = _arrays(array)[0]
-            self._keys.add(name, _shape(array) if array.stype == "default" else None)
+            array = as_list(array)[0]
+            self._keys.add(name, shape_of(array) if array.stype == "default" else None)
 
     def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
         """As :meth:`mxnet.kvstore.KVStore.set_optimizer`.
@@ -184,8 +187,8 @@ class ScheduledKVStore(KVStore):
         if parameter is None:
             super().pushpull(key, value, out, priority)
             return
-        sources = _arrays(value)
-        targets = sources if out is None else _arrays(out)
+        sources = as_list(value)
+        targets = sources if out is None else as_list(out)
         self._check_arrays(key, parameter, sources)
         self._check_arrays(key, parameter, targets)
         iteration = self._next_iteration(parameter)
@@ -208,7 +211,7 @@ class ScheduledKVStore(KVStore):
         if parameter is None:
             super().push(key, value, priority)
             return
-        sources = _arrays(value)
+        sources = as_list(value)
         self._check_arrays(key, parameter, sources)
         iteration = self._next_iteration(parameter)
         self._pack(parameter, sources, priority)
@@ -229,7 +232,7 @@ class ScheduledKVStore(KVStore):
             return
         parameter = self._scheduled.get(key) or self._schedule(key, mx.nd.empty(self._keys.shapes[key].shape,
                                                                                 dtype=self._keys.shapes[key].dtype))
-        targets = _arrays(out)
+        targets = as_list(out)
         self._check_arrays(key, parameter, targets)
         super().pull(parameter.keys, parameter.arrays, priority)
         parameter.native.join()
@@ -256,7 +259,8 @@ class ScheduledKVStore(KVStore):
             self._iteration += 1
             self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
             if self._iteration == self._order_due:
-                self._agree_order()
+                self._agree_orders(self._iteration + 2)     # the others are at most one iteration ahead
+                self._order_due *= ORDER_AGAIN
         parameter.iteration = self._iteration
         return self._iteration
 
@@ -278,7 +282,7 @@ class ScheduledKVStore(KVStore):
         """Put a key on the scheduled path at its first push; None if its values are not scheduled."""
         if key in self._passed:
             return None
-        sample = _arrays(value)[0]
+        sample = as_list(value)[0]
         if sample.stype != "default" or sample.size == 0:
             self._passed.add(key)
             logger.warning("key %r is not scheduled: its values are %s", key,
@@ -293,21 +297,23 @@ class ScheduledKVStore(KVStore):
         if key in self._slice_keys:
             flat = buffer.reshape((-1,))
             keys = self._slice_keys[key]
-            arrays = [_alias(flat[part.start:part.stop]) for part in self._slices[key]]
+            arrays = [alias(flat[part.start:part.stop]) for part in self._slices[key]]
         units = [self._new_unit(name, array, _rank(gradient, part), gradient) for part, (name, array) in enumerate(zip(keys, arrays))]
         self._units += [(key, part) for part in range(len(units))]
         self._unit_gradients += [gradient] * len(units)
         self._names[gradient] = str(key)
-        self._sizes[gradient] = _shape(buffer).bytes // self._compression
+        self._sizes[gradient] = shape_of(buffer).bytes // self._compression
         native = _core.Parameter(self._driver, self.handle.value, buffer.handle.value,
                                  [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
+        if self._orders:
+            self._apply_orders()
         parameter = self._scheduled[key] = _Scheduled(native, buffer, keys, arrays, gradient)
         if self._iteration < 0:
             self._iteration = 0
         return parameter
 
     def _new_unit(self, key: Key, array: mx.nd.NDArray, rank: int, gradient: int) -> int:
-        shape = _shape(array)
+        shape = shape_of(array)
         # Until the workers agree on a better one, the total order is that of the ranks: it needs nothing but the order of init.
         return self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient, rank, rank)
 
@@ -329,25 +335,30 @@ class ScheduledKVStore(KVStore):
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
-    def _agree_order(self) -> None:
-        """Take the total order that rank 0's profile gives, from two rounds on: no worker can be there yet."""
-        slots = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
+    def _layout_units(self) -> List[Tuple[Key, int]]:
+        """(key, part) of every unit of the layout, on all workers alike."""
+        return [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
+
+    def _agree_orders(self, from_round: int) -> None:
+        """Take the orders that rank 0's profile gives, from a round on that no worker has reached."""
+        layout = self._layout_units()
         ready = self._learner.ready_times()
-        positions = None
+        mine = None
         if ready:
-            # Gradients that are never pushed come last.
             rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
-            releases = [ready.get(self._keys.gradients[key], 1e9) for key, _ in slots]
-            durations = [self._keys.shapes[key].bytes / len(self._slice_keys.get(key, (key,))) / rate for key, _ in slots]
-            positions = [0] * len(slots)
-            for place, slot in enumerate(finishing_order(releases, durations)):
-                positions[slot] = place
-        agreed = self._agreeing.agree_order(positions)
+            mine = orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
+                           for key, _ in layout], ready, self._learner.steps(), rate)
+        agreed = self._agreeing.agree_orders(mine)
         if agreed is not None:
-            places = dict(zip(slots, agreed))
-            # Keys that came after the layout follow all others, in the order of their ranks.
-            self._driver.positions_changed([places.get(unit, _rank(self._keys.gradients[unit[0]], unit[1])) for unit in self._units],
-                                           self._iteration + 2)
+            self._orders = dict(zip(layout, zip(agreed.ranks, agreed.positions)))
+            self._orders_from = from_round
+            self._apply_orders()
+
+    def _apply_orders(self) -> None:
+        # Keys that came after the layout follow all others, in the order in which they came.
+        late = len(self._orders)
+        pairs = [self._orders.get(unit) or (late + _rank(self._keys.gradients[unit[0]], unit[1]),) * 2 for unit in self._units]
+        self._driver.orders_changed([rank for rank, _ in pairs], [position for _, position in pairs], self._orders_from)
 
     def _ask(self, raw: "_Unscheduled", server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
@@ -433,27 +444,6 @@ class _Unscheduled:
 def _rank(gradient: int, part: int) -> int:
     """Urgency of a unit: by gradient in forward order, then by part."""
     return gradient * MAX_PARTS + part
-
-
-def _shape(array: mx.nd.NDArray) -> Shape:
-    dtype = array.dtype
-    return Shape(array.shape, dtype, array.size, array.size * dtype(0).itemsize)
-
-
-def _alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
-    """An array over the same memory, with an engine variable of its own: ops on it do not wait for ops on the original.
-
-    Through DLPack's C functions: the Python ones would wait for the original's pending ops.
-    """
-    managed, handle = ctypes.c_void_p(), NDArrayHandle()
-    check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
-    check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
-    return mx.nd.NDArray(handle)
-
-
-def _arrays(value: Any) -> List[mx.nd.NDArray]:
-    """One array, or a list with one array per device, as a list."""
-    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 _live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()

@@ -9,6 +9,7 @@ UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost mo
 MIN_UNIT = 32_000           # bytes
 MAX_UNIT = 4_000_000        # bytes
 START_RATE = 125e6          # bytes/s where nothing was measured
+CREDIT_UNIT = 4_000_000     # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
 P3_UNIT = 160_000           # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
 
 
@@ -29,10 +30,12 @@ def unit_bytes(policy: str, rate: Optional[float], forced: Optional[int]) -> int
     """
     if forced is not None:
         return forced
-    if policy == "fifo":
+    if policy in ("fifo", "prophet-icpp21"):
         return 0
     if policy == "priority":
         return P3_UNIT
+    if policy == "credit":
+        return CREDIT_UNIT
     size = (rate or START_RATE) * UNIT_SECONDS
     return int(min(MAX_UNIT, max(MIN_UNIT, size)))
 

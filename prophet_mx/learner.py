@@ -56,6 +56,20 @@ class ProfileLearner:
         """By gradient index, seconds after the iteration's first ready gradient; empty until the profile stands."""
         return dict(zip(self._gradients, self.profile.ready_times())) if self.profile else {}
 
+    def steps(self) -> List[List[int]]:
+        """The steps as lists of gradient indices, earliest first; empty until the profile stands."""
+        return [[self._gradients[member] for member in step] for step in self.profile.steps] if self.profile else []
+
+    def use(self, profile: GradientProfile, gradients: Dict[str, int]) -> bool:
+        """Start from a saved profile if it is of these gradients (name -> index); whether it is."""
+        if any(gradient.name not in gradients for gradient in profile.gradients):
+            return False
+        self._gradients = [gradients[gradient.name] for gradient in profile.gradients]
+        self.profile = profile
+        self._driver.record(False)
+        self._install(profile)
+        return True
+
     def _learn(self, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
         if self.profile is None or any(gradient not in self._gradients for gradient in ready):
             if set(ready) != set(self._gradients):

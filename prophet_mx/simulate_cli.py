@@ -4,20 +4,20 @@ import csv
 import io
 import os
 import sys
-from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 from .config import parse_rate, parse_size
 from .errors import ConfigError, ProfileError
 from .profile import GradientProfile
+from .simulation import PLAIN
 from .simulator import MAX_MACHINES, POLICIES, Cluster, Result, simulate
 
-PLAIN = "plain"
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _EPILOG = """\
-example, a recorded profile on 64 workers and 64 servers at three bandwidths:
-  prophet-mx simulate --profile job.json --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
+example, 64 workers and 64 servers at three bandwidths:
+  prophet-mx simulate --profile job.json --compute 300ms --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
 
 columns:
   ms      mean time of an iteration in steady state
@@ -91,14 +91,14 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     rate, count = _number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), _count(MAX_MACHINES)
     seconds, zero = _number(_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
     add = parser.add_argument
-    add("--profile", required=True, metavar="FILE", help="profile of the job: recorded, or made by benchmarks/profiles.py")
+    add("--profile", required=True, metavar="FILE", help="profile of the job: recorded in a job, or made by benchmarks/profiles.py")
     add("--bandwidth", required=True, type=_list(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
     add("--workers", type=_list(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add("--policy", type=_list(_policy), default=list(POLICIES), metavar="NAME[,NAME...]",
         help=f"one or more of {', '.join(POLICIES)} (default: all)")
     add("--compute", type=_number(_seconds, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms"), metavar="TIME",
-        help="scale the compute time of an iteration to this (default: as in the profile)")
+        help="scale the compute time of an iteration, without communication, to this; a recorded profile needs it")
     add("--size", type=_number(float, 1e-6, 1e6, "a number from 1e-6 to 1e6"), default=1.0, metavar="FACTOR",
         help="scale the sizes of all gradients (default: 1)")
     add("--rtt", type=seconds, default=0.0, metavar="TIME", help="round trip of the idle network " + zero)
@@ -112,7 +112,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="compute times vary by up to this share, at random per worker and iteration " + zero)
     add("--straggler", type=_number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",
         help="one worker's compute takes this much longer (default: 1)")
-    add("--seed", type=int, default=0, help="of the jitter (default: 0)")
+    add("--seed", type=_number(int, 0, 2**32, "a whole number from 0 to 2**32"), default=0, metavar="N", help="of the jitter (default: 0)")
     add("--iterations", type=_count(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
     add("--csv", metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
     parser.set_defaults(run=_run)
@@ -161,10 +161,14 @@ def _bytes(text: str) -> float:
 
 def _run(arguments: argparse.Namespace) -> int:
     profile = GradientProfile.load(arguments.profile)
-    if not profile.has_compute:
-        raise ProfileError(f"--profile {arguments.profile}: it lacks compute times; allowed: a profile with forward and backward "
-                           "times, as benchmarks/profiles.py makes")
-    profile = profile.scaled(arguments.compute, arguments.size)
+    if profile.has_compute:
+        profile = profile.scaled(arguments.compute)
+    elif arguments.compute is None:
+        raise ProfileError(f"--profile {arguments.profile!r} has no compute times; allowed: with --compute, the time of an iteration "
+                           "without communication")
+    else:
+        profile = with_compute(profile, arguments.compute)
+    profile = profile.scaled(size=arguments.size)
     clusters = [Cluster(bandwidth=bandwidth, workers=workers, servers=arguments.servers or workers, rtt=arguments.rtt,
                         message_bytes=arguments.overhead, message_seconds=arguments.message_time,
                         server_message_seconds=arguments.server_time,
@@ -187,6 +191,31 @@ def _run(arguments: argparse.Namespace) -> int:
     return _write_csv(arguments.csv, rows) if arguments.csv else 0
 
 
+def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
+    """A recorded profile, which knows only when gradients become ready, with compute times of ``seconds`` in all.
+
+    Two thirds of it, or more if the steps take longer, are backward. A step's backward takes the time since the step before, and its
+    forward has the same share of the time left; within a step all gradients take the same.
+
+    Raises
+    ------
+    ConfigError
+        the recorded steps alone take longer.
+    """
+    steps = profile.step_times()
+    if seconds <= steps[-1]:
+        raise ConfigError(f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the last "
+                          "step of the profile")
+    backward = max(seconds * 2 / 3, steps[-1])
+    gaps = [backward - steps[-1]] + list(profile.step_intervals())
+    gradients = list(profile.gradients)
+    for step, gap in zip(profile.steps, gaps):
+        for index in step:
+            gradients[index] = replace(gradients[index], backward=gap / len(step),
+                                       forward=gap / len(step) * (seconds / backward - 1))
+    return replace(profile, gradients=tuple(gradients))
+
+
 def _line(cells: Sequence[str]) -> str:
     return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])
 
@@ -198,7 +227,7 @@ def _need_writable(path: str) -> None:
         raise ConfigError(f"--csv {path!r} is not allowed; allowed: a file in a directory that exists")
 
 
-def _write_csv(path: str, rows: Sequence[Row]) -> Optional[int]:
+def _write_csv(path: str, rows: Sequence[Row]) -> int:
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0].values()), lineterminator="\n")
     writer.writeheader()

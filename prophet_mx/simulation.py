@@ -99,21 +99,23 @@ class Worker:
 class Simulation:
     """A job of ``iterations`` iterations; see :func:`prophet_mx.simulator.simulate`, which checks the arguments.
 
-    ``classes`` has the number of members and the factor of the compute times of each class of workers.
+    ``classes`` has the number of members and the factor of the compute times of each class of workers; ``rate`` is what the
+    scheduler assumes of each link before it has measured it.
     """
 
     def __init__(self, profile: GradientProfile, cluster: "Cluster", policy: str, units: Sequence["Unit"],
-                 classes: Sequence[Tuple[int, float]], iterations: int, seed: int, window: int, lead: int) -> None:
+                 classes: Sequence[Tuple[int, float]], iterations: int, seed: int, window: int, lead: int,
+                 rate: float) -> None:
         self.cluster = cluster
         self.iterations = iterations
         self.units = units
+        self._plan_steps(profile)
         self.forward = [gradient.forward for gradient in profile.gradients]
         self.backward = math.fsum(gradient.backward for gradient in profile.gradients)
-        self._plan_steps(profile)
         self._plan_servers()
         self.plain = policy == PLAIN
         self.workers = [Worker(number, members, slowness, seed,
-                               None if self.plain else self._scheduler(policy, slowness, window, lead),
+                               None if self.plain else self._scheduler(policy, slowness, window, lead, rate),
                                len(profile.gradients), len(units)) for number, (members, slowness) in enumerate(classes)]
         self.up, self.down = self._network(), self._network()
         for worker in self.workers:
@@ -155,9 +157,9 @@ class Simulation:
                       [Part(number, unit.bytes // servers, unit.bytes / servers + extra)
                        for number in range(len(self.server_links))] for unit in self.units]
 
-    def _scheduler(self, policy: str, slowness: float, window: int, lead: int) -> Scheduler:
+    def _scheduler(self, policy: str, slowness: float, window: int, lead: int, rate: float) -> Scheduler:
         """The core as a worker has it: its units, and the steps of a profile that this worker has learned."""
-        scheduler = Scheduler(policy, self.cluster.servers, window, lead)
+        scheduler = Scheduler(policy, self.cluster.servers, window, lead, rate)
         order = sorted(range(len(self.units)), key=lambda number: (self.units[number].gradient, number))
         rank = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
@@ -184,7 +186,7 @@ class Simulation:
         """Run the job; afterwards ``workers`` have their times. SimulationError if it comes to a standstill."""
         events, up, down = self.events, self.up, self.down
         for worker in self.workers:
-            self._begin(worker, 0.0)
+            heapq.heappush(events, (0.0, next(self.sequence), self._begin, (worker,)))
         while self.running:
             t = min(up.shares.next, down.shares.next, events[0][0] if events else math.inf)
             if t == math.inf:

@@ -23,14 +23,15 @@ import statistics
 from dataclasses import dataclass, fields
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .bound import lower_bound, worker_rate
+from .bound import finishing_order, lower_bound, worker_rate
 from .errors import ConfigError
+from .layout import cut, unit_bytes
 from .profile import GradientProfile
-from .simulation import Simulation, Timeline
+from .simulation import PLAIN, Simulation, Timeline
 
-__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult", "simulate", "whole_units"]
+__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult", "default_units", "in_total_order", "make_units", "simulate"]
 
-POLICIES = ("plain", "fifo", "priority", "prophet")
+POLICIES = (PLAIN, "fifo", "priority", "prophet")
 MAX_CLASSES = 8             # of workers, with jitter
 SPREAD = -1                 # server of a unit that is split evenly over all servers
 BIGARRAY_ELEMENTS = 10**6   # MXNET_KVSTORE_BIGARRAY_BOUND: larger arrays are split
@@ -51,11 +52,43 @@ def server_of(key: int, servers: int) -> int:
     return key * 9973 % servers
 
 
-def whole_units(profile: GradientProfile, servers: int) -> List[Unit]:
-    """One unit per gradient, the last layer's first, where MXNet places it: on one server, or over all if it has 1e6 elements (of 4
-    bytes) or more."""
-    return [Unit(index, gradient.bytes, SPREAD if servers > 1 and gradient.bytes >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
-                 else server_of(index, servers)) for index, gradient in reversed(list(enumerate(profile.gradients)))]
+def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Unit]:
+    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
+
+    Slices have keys of their own, numbered after the gradients' and one more. A unit of 1e6 elements (of 4 bytes) or more is spread.
+    """
+    units: List[Unit] = []
+    key = len(profile.gradients) + 1
+    for index, gradient in enumerate(profile.gradients):
+        elements = max(1, gradient.bytes // ELEMENT_BYTES)
+        ends = [part.stop * ELEMENT_BYTES for part in cut(elements, ELEMENT_BYTES, unit)]
+        ends[-1] = gradient.bytes
+        keys = range(key, key + len(ends)) if len(ends) > 1 else [index]
+        key += len(ends) if len(ends) > 1 else 0
+        units.extend(Unit(index, end - start, SPREAD if servers > 1 and end - start >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
+                          else server_of(number, servers)) for number, start, end in zip(keys, [0, *ends], ends))
+    return units
+
+
+def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree: that in which an ideal link of one
+    worker's ``rate`` (bytes/s) finishes them."""
+    ready = profile.ready_times()
+    order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / rate for unit in units])
+    return [units[place] for place in order]
+
+
+def default_units(profile: GradientProfile, cluster: "Cluster", policy: str) -> List[Unit]:
+    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order. Whole
+    gradients for ``plain``."""
+    rate = connection_rate(cluster)
+    units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, None))
+    return in_total_order(units, profile, rate * cluster.servers)
+
+
+def connection_rate(cluster: "Cluster") -> float:
+    """Bytes/s of one connection when all carry the same, which is what ScheduledKVStore measures at the start."""
+    return worker_rate(cluster.bandwidth, cluster.workers, cluster.servers) / cluster.servers
 
 
 @dataclass(frozen=True)
@@ -168,7 +201,7 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     profile : sizes, compute times and steps of the gradients.
     policy : ``plain`` is stock MXNet: every unit goes into its connection's queue as it becomes ready. The others are those of the
         scheduler core.
-    units : in the total order that the workers share (see _ext/scheduler.pyx); None for :func:`whole_units`.
+    units : in the total order that the workers share (see _ext/scheduler.pyx); None for :func:`default_units`.
     iterations, warmup : how many are measured, and how many before them are not; meanwhile the scheduler measures its links.
     seed : of the jitter.
     collapse : simulate workers that behave alike once. False simulates each, in time that grows with at least their square.
@@ -188,10 +221,10 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     for name, value, low in (("iterations", iterations, 1), ("warmup", warmup, 0), ("window", window, 0), ("lead", lead, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ConfigError(f"{name}={value!r} is not allowed; allowed: a whole number from {low}")
-    units = tuple(whole_units(profile, cluster.servers) if units is None else units)
+    units = tuple(default_units(profile, cluster, policy) if units is None else units)
     _check_units(units, profile, cluster.servers)
     simulation = Simulation(profile, cluster, policy, units, worker_classes(cluster, collapse), iterations + warmup, seed,
-                            window, lead)
+                            window, lead, connection_rate(cluster))
     simulation.run()
     workers = []
     for worker in simulation.workers:

@@ -22,7 +22,7 @@ def train(data_dir, *args, **kwargs):
 
 def accuracies(result):
     """Validation accuracy by rank, from the closing lines of all workers."""
-    found = re.findall(r"^worker (\d): validation accuracy (\S+)$", "\n".join(w.output for w in result.workers), re.MULTILINE)
+    found = re.findall(r"^rank (\d): validation accuracy (\S+)$", "\n".join(w.output for w in result.workers), re.MULTILINE)
     return {int(rank): float(accuracy) for rank, accuracy in found}
 
 

@@ -146,7 +146,7 @@ def _address(array: Any) -> int:
 
 
 def train(task: Task) -> Dict[str, Any]:
-    """Run this worker and return its result: ``starts`` (seconds of the monotonic clock at which each iteration's forward began),
+    """Run this worker and return its result: ``starts`` (when each iteration's forward began, seconds of the monotonic clock),
     ``call_seconds`` (of the main thread in the store's calls, per iteration), ``cpu_seconds`` and ``wall_seconds`` of the
     loop, ``wrong`` (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx

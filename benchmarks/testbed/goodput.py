@@ -28,6 +28,13 @@ class Goodput:
     down: float
     rtt: float
 
+    def shortfall(self, rate: float) -> str:
+        """A warning if links of ``rate`` bytes/s give less than 90%, which headers do not explain; '' if they do not."""
+        if self.link >= 0.9 * rate:
+            return ""
+        return (f"warning: links of {rate * 8 / 1e9:g} Gbit/s give {self.link / rate:.0%}: this machine is too busy or too "
+                "slow for them, and times will be those of its processor")
+
     @property
     def link(self) -> float:
         """The slower direction: the rate to compute bounds with."""

@@ -1,4 +1,4 @@
-"""A job in a testbed: scheduler, servers and workers, each in its namespace, with logs, a time limit and nothing left behind."""
+"""A job in a testbed: scheduler, servers and workers in their namespaces, with logs and a time limit, and none left behind."""
 import json
 import os
 import signal

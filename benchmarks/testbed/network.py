@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Optional, Tuple
 from prophet_mx.errors import ProphetError
 
 PREFIX = "prophet"
-_NAME = re.compile(PREFIX + r"-(\d+)-(\d+)-\d+-\w+")
+_NAME = re.compile(PREFIX + r"-(\d+)-(\d+)(-\d+)?-\w+")
 _SUBNET = "10.77"
 _CLONE_NEWNET = 0x40000000
 _serial = itertools.count()
@@ -199,6 +199,8 @@ class Testbed:
         main = threading.current_thread() is threading.main_thread()
         held = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)} if main else {}
         try:
+            for process in self._processes:                    # also one that has not entered its namespace yet
+                process.kill()
             _remove([name for name in _namespaces() if name.startswith(self._prefix + "-")])
             for process in self._processes:
                 process.wait()
@@ -227,12 +229,13 @@ def _own_prefix() -> str:
 
 
 def _start_time(pid: int) -> Optional[str]:
-    """When a process started, in clock ticks since boot: with its pid this names a process for ever. None if there is none."""
+    """When a process started, in clock ticks since boot: with its pid this names a process for ever. None if it is dead."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
+            fields = stat.read().rpartition(")")[2].split()    # from the third field on: the second may hold spaces
     except OSError:
         return None
+    return fields[19] if fields[0] not in "ZX" else None
 
 
 def _namespaces() -> List[str]:

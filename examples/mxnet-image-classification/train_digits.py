@@ -18,6 +18,7 @@ import tempfile
 import time
 
 from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
 
 TRAINING, VALIDATION = 1437, 360        # images
 IMAGE = (1, 8, 8)                       # channels, height, width
@@ -173,18 +174,19 @@ def main():
     train, validation = load_digits_iters(args, kv)
     module = mx.mod.Module(convnet(), context=mx.cpu())
     progress = Progress(kv, args, train.size)
-    module.fit(train, eval_data=validation, num_epoch=args.epochs, eval_metric="acc", kvstore=kv,
-               optimizer="sgd", optimizer_params={"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4},
-               initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
-               batch_end_callback=progress.batch_end, eval_end_callback=progress.validation_end)
+    with logging_redirect_tqdm():                           # log lines above the bar, not in the middle of it
+        module.fit(train, eval_data=validation, num_epoch=args.epochs, eval_metric="acc", kvstore=kv,
+                   optimizer="sgd", optimizer_params={"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4},
+                   initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
+                   batch_end_callback=progress.batch_end, eval_end_callback=progress.validation_end)
 
     accuracy = dict(module.score(validation, "acc"))["accuracy"]
-    print(f"worker {kv.rank}: validation accuracy {accuracy:.4f}")
+    print(f"rank {kv.rank}: validation accuracy {accuracy:.4f}")
     if kv.rank == 0:
         print(f"samples/s          {progress.samples_per_second():,.0f} over {kv.num_workers} worker(s)")
         print_learned(kv.stats())                           # (3)
     if accuracy < args.require_accuracy:
-        sys.exit(f"worker {kv.rank}: validation accuracy {accuracy:.4f} is lower than the required {args.require_accuracy}")
+        sys.exit(f"rank {kv.rank}: validation accuracy {accuracy:.4f} is lower than the required {args.require_accuracy}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,98 @@
+"""A cell of a comparison: a model, a cluster, and how communication and compute compare."""
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Dict, NamedTuple, Optional
+
+from prophet_mx.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
+from prophet_mx.config import parse_rate
+from prophet_mx.errors import ConfigError
+from prophet_mx.profile import GradientProfile
+
+PROFILES = Path(__file__).with_name("profiles_data")
+DEFAULT_COMPUTE = 1.0                                          # seconds per iteration
+BIGARRAY_BOUND = 1000 * 1000                                   # elements from which MXNet splits an array over all servers
+
+
+class Load(NamedTuple):
+    """What a cell's workers do once the goodput is known.
+
+    ``rate``: one worker's share of the links (bytes/s); ``bound``: seconds per iteration that nothing can beat; ``env``: for
+    all processes of the job.
+    """
+
+    profile: GradientProfile
+    rate: float
+    bound: float
+    env: Dict[str, str]
+
+    @property
+    def rho(self) -> float:
+        return rho(self.profile, self.rate)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One row's worth of conditions, written ``resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit``.
+
+    Attributes
+    ----------
+    profile : a name in ``benchmarks/profiles_data`` or the path of a profile.
+    workers, servers : how many.
+    rate : bytes/s of every link.
+    rho : communication time / compute time, at the measured goodput.
+    compute : seconds of forward and backward.
+    scale : factor on all sizes.
+
+    Of rho, compute and scale two may be given; ``compute`` is 1 s unless rho and scale are. Sizes follow from rho and compute,
+    compute from rho and scale.
+    """
+
+    profile: str
+    workers: int = 2
+    servers: int = 1
+    rate: float = 125e6
+    rho: Optional[float] = None
+    compute: Optional[float] = None
+    scale: Optional[float] = None
+
+    def __post_init__(self) -> None:
+        if None not in (self.rho, self.compute, self.scale):
+            raise ConfigError("a cell takes two of rho, compute and scale: the third follows")
+
+    @classmethod
+    def parse(cls, text: str) -> "Cell":
+        """The cell of a text as above. Raises ConfigError."""
+        profile, *settings = [part.strip() for part in text.split(",")]
+        kinds = {"workers": int, "servers": int, "rate": parse_rate, "rho": float, "compute": float, "scale": float}
+        values = {}
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            try:
+                values[name] = kinds[name](value)
+                if not values[name] > 0:
+                    raise ValueError("not positive")
+            except (KeyError, ValueError) as error:
+                raise ConfigError(f"cell {text!r}: {setting!r} is not allowed ({error}); the settings are "
+                                  + ", ".join(kinds)) from None
+        return cls(profile, **values)
+
+    def __str__(self) -> str:
+        shown = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self)[1:] if f.name != "rate"
+                 and getattr(self, f.name) is not None]
+        return ",".join([self.profile] + shown + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
+
+    def load(self, goodput: float) -> Load:
+        """Scale the profile to this cell for links that carry ``goodput`` bytes/s. Raises ProfileError."""
+        known = PROFILES / (self.profile + ".json")
+        original = GradientProfile.load(str(known if known.exists() else self.profile))
+        rate = worker_rate(goodput, self.workers, self.servers)
+        if self.rho is not None and self.scale is not None:
+            profile = original.scaled(size=self.scale)
+            profile = profile.scaled(compute=communication_seconds(profile, rate) / self.rho)
+        else:
+            profile = original.scaled(compute=self.compute or DEFAULT_COMPUTE, size=self.scale or 1.0)
+            profile = profile if self.rho is None else scaled_to_rho(profile, rate, self.rho)
+        factor = profile.total_bytes / original.total_bytes
+        # What MXNet would split over the servers at full size it splits here, whatever the method.
+        env = {} if self.servers == 1 else {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, round(BIGARRAY_BOUND * factor)))}
+        return Load(profile, rate, lower_bound(profile, rate), env)

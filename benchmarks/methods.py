@@ -1,0 +1,35 @@
+"""The methods that a comparison runs, one entry each: to add one, add an entry."""
+from types import MappingProxyType
+from typing import Mapping, NamedTuple
+
+
+class Method(NamedTuple):
+    """How a job's workers train.
+
+    Attributes
+    ----------
+    name : in tables and on the command line.
+    env : added to the environment of all the job's processes.
+    wrap : whether the store is wrapped in ScheduledKVStore.
+    pushpull : one ``pushpull`` per parameter, or ``push`` and ``pull``.
+    """
+
+    name: str
+    env: Mapping[str, str] = MappingProxyType({})
+    wrap: bool = False
+    pushpull: bool = True
+
+
+def _policy(name: str) -> Method:
+    return Method(name, {"PROPHET_POLICY": name}, wrap=True)
+
+
+METHODS = {method.name: method for method in (
+    Method("pushpull"),                                        # stock MXNet, as Module and Trainer of 1.9.1 use it
+    Method("push+pull", pushpull=False),                       # stock MXNet, as older callers use it
+    Method("p3", {"DMLC_PS_VAN_TYPE": "p3"}),                  # MXNet's own P3, called as Module calls it
+    Method("p3-push+pull", {"DMLC_PS_VAN_TYPE": "p3"}, pushpull=False),
+    _policy("fifo"), _policy("priority"), _policy("prophet"),
+)}
+
+STANDARD = ("pushpull", "push+pull", "p3", "fifo", "priority", "prophet")

@@ -1,0 +1,132 @@
+"""Compare methods on the testbed: real MXNet jobs, shaped links, emulated compute; needs root.
+
+    python -m benchmarks.run --cell resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit --repeats 3
+
+Each cell gets a testbed of its own, whose goodput is measured first. The methods take turns (A B C A B C ...), so that what
+happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every value that a worker pulls is checked.
+The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
+"""
+import argparse
+import json
+import shlex
+import statistics
+import sys
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from prophet_mx.errors import ProphetError
+
+from .cells import Cell
+from .methods import METHODS, STANDARD, Method
+from .report import Row, iteration_times, make_row, markdown, write
+from .testbed import NeedsRoot, Testbed, TestbedError, measure
+from .testbed.__main__ import EXIT_NEEDS_ROOT
+from .testbed.emulated import Task
+from .testbed.job import run_job
+
+RESULTS = Path(__file__).with_name("results")
+
+Results = List[Dict[str, Any]]                                 # the workers' results of one job, by rank
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; see the top of this file. Returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(arguments)
+    rows: List[Row] = []
+    failed = False
+    try:
+        cells = [Cell.parse(text) for text in options.cell]
+        for cell in cells:
+            found = run_cell(cell, [METHODS[name] for name in options.methods], options)
+            rows += found
+            failed = failed or len(found) < len(options.methods) or any(row.wrong for row in found)
+    except NeedsRoot as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_NEEDS_ROOT
+    except ProphetError as error:
+        print(f"error: {error}", file=sys.stderr)
+        failed = True
+    except KeyboardInterrupt:
+        return 130
+    if rows:
+        print(markdown(rows))
+    if rows and options.name:
+        command = shlex.join(["python", "-m", "benchmarks.run"] + arguments)
+        for path in write(rows, options.results, options.name, command):
+            print(f"written: {path}")
+    return 1 if failed else 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--cell", action="append", required=True, metavar="PROFILE,KEY=VALUE,...",
+                        help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated")
+    parser.add_argument("--methods", type=_methods, default=list(STANDARD),
+                        help=f"of {','.join(METHODS)} (default {','.join(STANDARD)})")
+    parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
+    parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
+    parser.add_argument("--warmup", type=_count, default=5, help="iterations dropped before them (default 5)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
+    parser.add_argument("--name", help="write NAME.csv and NAME.md")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
+    parser.add_argument("--raw", type=Path, metavar="FOLDER",
+                        help="keep the workers' results, with the time of every operation, as JSON")
+    return parser
+
+
+def _methods(text: str) -> List[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in METHODS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no method {unknown[0]!r}; there are {', '.join(METHODS)}")
+    return names
+
+
+def _count(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
+
+
+def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace) -> List[Row]:
+    """Run ``methods`` in turns in one cell and return a row for each that ran; says on stderr which failed, and why.
+
+    Raises
+    ------
+    NeedsRoot, TestbedError
+        the testbed could not be built.
+    """
+    results: Dict[str, List[Results]] = {method.name: [] for method in methods}
+    broken = set()
+    with Testbed(cell.workers, cell.servers, cell.rate) as bed:
+        goodput = measure(bed)
+        load = cell.load(goodput.link)
+        print(f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
+              f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s", flush=True)
+        if goodput.shortfall(cell.rate):
+            print(goodput.shortfall(cell.rate), file=sys.stderr, flush=True)
+        for repeat in range(options.repeats):
+            for method in methods:
+                if method.name in broken:
+                    continue
+                # One more start than iterations, to see the end of the last one.
+                task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, bool(options.raw))
+                try:
+                    workers = run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout)
+                except TestbedError as error:
+                    print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
+                    broken.add(method.name)
+                    continue
+                results[method.name].append(workers)
+                times = [time for worker in workers for time in iteration_times(worker, options.warmup)]
+                print(f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms", flush=True)
+                if options.raw:
+                    options.raw.mkdir(parents=True, exist_ok=True)
+                    (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(workers))
+    return [make_row(cell, method.name, load, goodput, results[method.name], options.warmup) for method in methods
+            if method.name not in broken]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,50 @@
+"""The two orders of a job's units, from its profile. Pure.
+
+*Urgency* says which of two ready units leaves first: the one that the next forward pass needs first. The caller's order of keys is not
+always the forward order (``gluon.Trainer`` sorts parameters by name), but backward runs forward's layers in reverse, so that what
+becomes ready in a later step is needed earlier.
+
+The *total order*, the same on all workers, is what the lead limit goes by: the order in which an ideal link would finish the units.
+"""
+from typing import Dict, List, NamedTuple, Sequence, Tuple
+
+from .bound import finishing_order
+
+NEVER = 1e9             # ready time of a gradient that is not in the profile: after all others (seconds)
+
+
+class Orders(NamedTuple):
+    """By unit: its rank (0 is the most urgent) and its position in the total order."""
+
+    ranks: List[int]
+    positions: List[int]
+
+
+def forward_order(ready: Dict[int, float], steps: Sequence[Sequence[int]]) -> List[int]:
+    """Gradients, most urgent first: those of later steps before those of earlier ones, in the caller's order within a step. ``steps``
+    hold gradient indices, earliest step first; gradients of ``ready`` that are in none come last.
+
+    >>> forward_order({0: 0.2, 1: 0.0, 2: 0.2}, [[1], [0, 2]])
+    [0, 2, 1]
+    """
+    order = [gradient for step in reversed(steps) for gradient in sorted(step)]
+    known = set(order)
+    return order + sorted(gradient for gradient in ready if gradient not in known)
+
+
+def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Sequence[Sequence[int]], rate: float) -> Orders:
+    """The orders of ``units``, each (gradient, bytes), the units of one gradient being in the order of its slices.
+
+    ``ready`` is by gradient (seconds after the iteration's first ready one), ``rate`` of the worker's link in bytes/s.
+    """
+    urgency = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
+    last = len(urgency)
+    by_rank = sorted(range(len(units)), key=lambda unit: (urgency.get(units[unit][0], last + units[unit][0]), unit))
+    finished = finishing_order([ready.get(units[unit][0], NEVER) for unit in by_rank],
+                               [max(1, units[unit][1]) / rate for unit in by_rank])
+    ranks, positions = [0] * len(units), [0] * len(units)
+    for rank, unit in enumerate(by_rank):
+        ranks[unit] = rank
+    for position, rank in enumerate(finished):
+        positions[by_rank[rank]] = position
+    return Orders(ranks, positions)

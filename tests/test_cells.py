@@ -1,0 +1,127 @@
+"""Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
+import pytest
+
+from benchmarks.cells import Cell
+from benchmarks.methods import METHODS, STANDARD
+from benchmarks.report import Row, iteration_times, make_row, markdown, write
+from benchmarks.run import main
+from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
+from benchmarks.testbed.goodput import Goodput
+from prophet_mx.bound import lower_bound, rho, worker_rate
+from prophet_mx.errors import ConfigError
+from prophet_mx.profile import Gradient, GradientProfile
+
+GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.1, 0.3), Gradient("c", 800, 0.2, 0.4)]
+PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))
+
+
+def test_a_cell_is_parsed_and_written_back():
+    cell = Cell.parse("resnet50_v1, rho=2, workers=4,servers=2,rate=500Mbit")
+    assert cell == Cell("resnet50_v1", workers=4, servers=2, rate=62.5e6, rho=2.0)
+    assert Cell.parse(str(cell)) == cell
+
+
+@pytest.mark.parametrize("text", [
+    "x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
+def test_bad_cells_are_refused(text):
+    with pytest.raises(ConfigError):
+        Cell.parse(text)
+
+
+@pytest.mark.parametrize("settings, compute, scale", [
+    ("rho=2", 1.0, None), ("rho=1,compute=0.5", 0.5, None), ("rho=1,scale=0.5", None, 0.5), ("compute=2,scale=0.25", 2.0, 0.25)])
+def test_a_cell_scales_its_profile(settings, compute, scale):
+    cell = Cell.parse("resnet50_v1,workers=4,servers=2,rate=1Gbit," + settings)
+    load = cell.load(118e6)
+    assert load.rate == worker_rate(118e6, 4, 2) == 59e6
+    if cell.rho is not None:
+        assert load.rho == pytest.approx(cell.rho, rel=1e-3) and rho(load.profile, 59e6) == load.rho
+    if compute is not None:
+        assert load.profile.compute_seconds == pytest.approx(compute)
+    if scale is not None:
+        assert load.profile.total_bytes == pytest.approx(scale * 102.2e6, rel=0.01)
+    assert load.bound == lower_bound(load.profile, 59e6) >= load.profile.compute_seconds
+
+
+def test_arrays_split_over_servers_at_the_size_scaled_with_them():
+    bound = "MXNET_KVSTORE_BIGARRAY_BOUND"
+    assert Cell.parse("resnet50_v1,servers=2,scale=0.25").load(1e8).env[bound] == "250000"
+    assert bound not in Cell.parse("resnet50_v1,servers=1,scale=0.25").load(1e8).env
+
+
+def test_the_emulated_passes_have_the_profiles_times_and_arrays():
+    assert forward_groups(PROFILE) == [([0, 1], 0.1), ([2], 0.2)]
+    steps = backward_steps(PROFILE)
+    assert [indices for indices, _ in steps] == [[2], [0, 1]]
+    assert [seconds for _, seconds in steps] == pytest.approx([0.4, 0.3])
+
+
+def test_stamps_differ_and_add_up():
+    assert total(3, index=5, iteration=7) == sum(stamp(rank, 5, 7) for rank in range(3))
+    assert total(2, 5, 7) != total(2, 5, 8) and total(2, 5, 7) != total(2, 6, 7)
+    assert all(float(total(100, i, i)).is_integer() and total(100, i, i) < 2**24 for i in range(200))
+
+
+def test_wrong_values_are_counted_after_a_run():
+    mx = pytest.importorskip("mxnet")
+    from benchmarks.testbed.emulated import Model
+    from prophet_mx import _core
+    from prophet_mx.mxnet_api import bind
+    bind()
+    with _core.Accelerator() as accelerator:
+        model = Model(PROFILE, accelerator, rank=0, workers=2)
+        for index, weight in enumerate(model.weights):
+            weight[::1024] = total(2, index, 3)
+        assert model.wrong_at_end(4) == 0
+        model.weights[1][1] = 5.0                              # an element that carries no stamp
+        model.weights[2][0] = 5.0
+        assert model.wrong_at_end(4) == 2
+        model.forward(iteration=4)                             # checks the stamps of iteration 3
+        model.output.wait_to_read()
+        assert accelerator.wrong == 1
+        mx.nd.waitall()
+
+
+def test_a_task_survives_its_file(tmp_path):
+    task = Task("profile.json", 5, wrap=True, slowdown=(1.0, 1.3))
+    task.save(str(tmp_path / "task"))
+    loaded = Task.load(str(tmp_path / "task"))
+    assert loaded.iterations == 5 and loaded.wrap and list(loaded.slowdown) == [1.0, 1.3]
+
+
+def result(starts, wrong=0):
+    return {"starts": starts, "call_seconds": [0.001] * len(starts), "cpu_seconds": 1.0, "wall_seconds": 10.0, "wrong": wrong}
+
+
+def test_a_row_drops_the_warm_up_and_takes_the_median():
+    assert iteration_times(result([0, 5, 6, 8]), warmup=1) == [1, 2]
+    cell = Cell.parse("resnet50_v1,rho=1")
+    load = cell.load(118e6)
+    repeats = [[result([0, 9, 10, 12]), result([0, 9, 10, 13])], [result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])]]
+    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), repeats, warmup=1)
+    assert (row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (1500, 1000, 3000, 8, 3)
+    assert row.repeats_ms == "1500 1500" and row.cpu_percent == 10 and row.calls_ms == 1
+    assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3)
+
+
+def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
+    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 10, 7)
+    table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
+    assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
+    assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])
+    assert table.read_text().splitlines()[0].startswith("cell,method,time_ms") and "cores" in table.read_text()
+
+
+def test_the_standard_methods_are_those_of_the_comparison():
+    assert set(STANDARD) <= set(METHODS)
+    assert METHODS["p3"].env == {"DMLC_PS_VAN_TYPE": "p3"} and not METHODS["p3"].wrap
+    assert METHODS["prophet"].env == {"PROPHET_POLICY": "prophet"} and METHODS["prophet"].wrap
+    assert not METHODS["push+pull"].pushpull
+
+
+def test_the_command_line_refuses_what_it_does_not_know(capsys):
+    with pytest.raises(SystemExit):
+        main(["--cell", "resnet50_v1", "--methods", "magic"])
+    assert "no method 'magic'" in capsys.readouterr().err
+    assert main(["--cell", "resnet50_v1,speed=3"]) == 1
+    assert "speed=3" in capsys.readouterr().err
