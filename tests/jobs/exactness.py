@@ -52,6 +52,11 @@ class Job:
     def bytes_scheduled(self):
         return self.store.stats().get("bytes", 0) if self.scheduled else 0
 
+    def settle(self):
+        """Plain MXNet lets a push overtake an earlier one of another array, and then adds up the wrong ones; not so the wrapper."""
+        if not self.scheduled:
+            mx.nd.waitall()
+
     def case(self, name, train):
         """Run ``train() -> (weights, bytes that have to be scheduled)`` and keep what it gives."""
         before = self.bytes_scheduled()
@@ -327,6 +332,7 @@ def trainer_sparse(job):
             store.push(500, mx.nd.array(values).tostype("row_sparse"))
             store.push(501, mx.nd.array(job.rows(7, 3, salt=step)))
             store.pull(501, out=dense)
+            mx.nd.waitall()                                 # sparse pushes are MXNet's own: nothing keeps them in order
         rows = mx.nd.sparse.zeros("row_sparse", (20, 4))
         store.row_sparse_pull(500, out=rows, row_ids=mx.nd.arange(20))
         return {"rows": rows.tostype("default"), "dense": dense}, 4 * payload([dense])
@@ -350,11 +356,6 @@ def loop(job, keys, compressed=False):
     second = [mx.nd.zeros(shape) for shape in shapes]
     pushed = 0
 
-    def settle():
-        """Plain MXNet lets a push overtake the one before it, and then adds up the wrong ones, unless a pull lies in between."""
-        if not job.scheduled:
-            mx.nd.waitall()
-
     for step in range(6):
         grads = [mx.nd.array(job.rows(*shape, salt=100 * step + i)) for i, shape in enumerate(shapes)]
         if step == 3:                                       # lists of keys, one call for all
@@ -368,20 +369,20 @@ def loop(job, keys, compressed=False):
                 if i % 3 != 2:                              # every third is never pulled
                     store.pull(key, out=outs[i], priority=-i)
         pushed += payload(grads)
-        settle()
+        job.settle()
         if step in (1, 5):                                  # a second push before a pull: both count
             more = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
                 store.push(key, more[i])
             pushed += payload(more)
-            settle()
+            job.settle()
         if step == 2 and not compressed:                    # the same array for the gradient and the value
             # Fresh arrays: with one device, plain MXNet's pull has overwritten the gradients.
             second = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
                 store.pushpull(key, second[i])
             pushed += payload(second)
-            settle()
+            job.settle()
     store.pull(keys, out=outs)
     values = {f"key {key}": out for key, out in zip(keys, outs)}
     values.update({f"in place {key}": out for key, out in zip(keys, second)})
@@ -407,6 +408,7 @@ def loops(job):
                 store.push("double", grads)
                 store.pull("double", out=outs)
             total += payload(grads[:1])
+            job.settle()
         return {"first": outs[0], "second": outs[1]}, total
 
     job.case("string_keys", string_keys)
