@@ -242,13 +242,6 @@ cdef class Driver(Scheduler):
             self.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
-    def keep_order(self) -> None:
-        """Release every unit as it becomes ready, as plain dist_sync would."""
-        pthread_mutex_lock(&self.lock)
-        self.kind = FIFO
-        self.fixed_window = self.fixed_lead = 1 << 62
-        pthread_mutex_unlock(&self.lock)
-
     def orders_changed(self, ranks, positions, int64_t from_round) -> None:
         """set_orders() while the driver runs."""
         pthread_mutex_lock(&self.lock)

@@ -31,9 +31,9 @@ class Agreement(NamedTuple):
     """The same on every worker."""
 
     unit: int                   # bytes; 0: all gradients whole
-    in_order: bool              # requests leave as they become ready, unlimited: the optimizer depends on the order
+    in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
-    order_due: int              # the iteration at whose begin the total order is agreed on; 0: never
+    order_due: int              # the iteration at whose begin the orders are agreed on: 0 now, -1 never
 
 
 class Agreeing:
@@ -49,18 +49,18 @@ class Agreeing:
         self._keys = keys
         self._config = config
 
-    def agree(self, optimizer: Optional[bytes], compressed: bool) -> Agreement:
-        """Blocks until every worker is here."""
+    def agree(self, optimizer: Optional[bytes], compressed: bool, profiled: bool) -> Agreement:
+        """Blocks until every worker is here. ``profiled`` says that this worker has a profile from an earlier job."""
         rate = self._config.bandwidth or self._measure()
         service = self._service = self._keys.new_keys(1)[0]
-        decided = mx.nd.array(self._decide(optimizer, compressed, rate), dtype=np.float32)
+        decided = mx.nd.array(self._decide(optimizer, compressed, profiled, rate), dtype=np.float32)
         self._raw.broadcast(service, decided, decided)
         self._keys.made(service)
         self._first = self._keys.number(service)
         unit, in_order, rate, order_due = decided.asnumpy().tolist()
         return Agreement(int(unit), bool(in_order), rate, int(order_due))
 
-    def _decide(self, pickled: Optional[bytes], compressed: bool, rate: float) -> List[float]:
+    def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
         unit = unit_bytes(self._config.policy, rate, self._config.unit)
         in_order = False
@@ -74,15 +74,19 @@ class Agreeing:
             in_order = order_matters(optimizer)
             if not slicing_allowed(optimizer):
                 reason = f"{type(optimizer).__name__} is not known to be exact on slices"
-            if in_order and self._raw.rank == 0:
-                logger.warning("gradients leave in the order in which they become ready: the result of %s depends on the order",
-                               type(optimizer).__name__)
+            if in_order:
+                reason = ""
+                unit = 0
+                if self._raw.rank == 0:
+                    logger.warning("gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
+                                   "updated, which stays as called", type(optimizer).__name__)
         if unit and reason:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
         # The profile's first iterations are followed by one or two that are still under way when they end.
-        return [unit, in_order, rate, 0 if in_order or compressed else self._config.warmup + 4]
+        order_due = -1 if in_order or compressed else 0 if profiled else self._config.warmup + 4
+        return [unit, in_order, rate, order_due]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""

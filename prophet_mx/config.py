@@ -88,6 +88,15 @@ def _bounded(parse: Callable[[Any], Any], low: float, high: float) -> Callable[[
     return bounded
 
 
+def _path(value: Any) -> str:
+    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    if os.path.isdir(path):
+        raise ValueError("it is a folder")
+    if not os.path.isdir(os.path.dirname(path)):
+        raise ValueError("its folder does not exist")
+    return path
+
+
 class _Setting(NamedTuple):
     parse: Callable[[Any], Any]
     allowed: str
@@ -104,6 +113,7 @@ _SETTINGS = {
                        "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"),
     "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
+    "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
 }
 
@@ -123,6 +133,7 @@ class Config:
     unit : bytes that large gradients are cut into, None to derive it from the link.
     window : bytes in flight to a server above which nothing more is released, None to derive it from the link.
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
+    profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
     warmup : iterations whose ready times make the first profile.
     """
 
@@ -132,6 +143,7 @@ class Config:
     unit: Optional[int] = None
     window: Optional[int] = None
     lead: Optional[int] = None
+    profile: Optional[str] = None
     warmup: int = 3
 
     @classmethod

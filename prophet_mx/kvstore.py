@@ -21,7 +21,7 @@ from . import _core
 from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
 from .config import Config
-from .errors import KVStoreError
+from .errors import KVStoreError, ProfileError
 from .keys import Key, KeyBook
 from .layout import Slice
 from .learner import ProfileLearner
@@ -29,10 +29,12 @@ from .link import LinkMonitor
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
 from .orders import orders
+from .profile import GradientProfile
 
 logger = logging.getLogger("prophet_mx")
 
 MAX_PARTS = 1 << 20                         # slices of one gradient, at most: 4-byte slices of 4 MB
+ORDER_CHECKED = 8                           # iteration at which orders from a saved profile are agreed on again
 ORDER_AGAIN = 4                             # the orders are agreed on again at iterations that grow by this factor
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
@@ -119,12 +121,13 @@ class ScheduledKVStore(KVStore):
         self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
         self._slice_keys: Dict[Key, List[Key]] = {}
         self._learner = ProfileLearner(self._driver, config.warmup)
+        self._saved = GradientProfile.load(config.profile) if config.profile and os.path.exists(config.profile) else None
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}
         self._unit_gradients: List[int] = []
-        self._order_due = 0                             # the iteration at whose begin the orders are agreed on (again)
+        self._order_due = -1                            # the iteration at whose begin the orders are agreed on (again)
         self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position; from round _orders_from on
         self._orders_from = 0
         self._units: List[Tuple[Key, int]] = []         # parameter and part of each of the driver's units
@@ -159,9 +162,6 @@ class ScheduledKVStore(KVStore):
         KVStoreError
             gradients are sliced already, and this optimizer is not known to be exact on slices.
         """
-        if self._driver is None:
-            super().set_optimizer(optimizer)
-            return
         pickled = pickle.dumps(optimizer)
         if self._agreeing is None:
             super().set_optimizer(optimizer)
@@ -291,6 +291,8 @@ class ScheduledKVStore(KVStore):
         gradient = self._keys.gradient(key)
         if self._agreeing is None:
             self._agree()
+            if self._driver is None:
+                return None
         context = mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
         buffer = mx.nd.empty(sample.shape, ctx=context, dtype=sample.dtype)
         keys, arrays = [key], [buffer]
@@ -324,14 +326,21 @@ class ScheduledKVStore(KVStore):
         self._monitor = LinkMonitor(self._driver, self._config, self._keys.servers)
         self._monitor.attach(lambda server: self._ask(raw, server))
         self._agreeing = Agreeing(raw, self._keys, self._config)
-        agreed = self._agreeing.agree(self._optimizer, self._compression != 1)
+        names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
+        profiled = self._saved is not None and self._learner.use(self._saved, names)
+        agreed = self._agreeing.agree(self._optimizer, self._compression != 1, profiled)
         if agreed.rate:
             self._driver.rates_known(agreed.rate)
-        if agreed.in_order:
-            self._driver.keep_order()
         self._order_due = agreed.order_due
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
+        if agreed.in_order:
+            self.close()
+            self._driver = None                     # from here on as if it had never been scheduled
+            return
+        if self._order_due == 0:
+            self._agree_orders(0)
+            self._order_due = ORDER_CHECKED
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
@@ -381,20 +390,25 @@ class ScheduledKVStore(KVStore):
         """What the scheduler did and learned so far.
 
         Keys: ``policy``; ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released; ``blocks`` (groups of units released
-        together); ``wait_seconds`` (sum over units, ready to release); ``inverted_bytes`` (released ahead of more urgent ready ones);
-        ``rates`` (bytes/s to each server); ``steps`` (list of lists of parameter names) and ``step_times`` (seconds after the
-        iteration's first ready gradient), both empty until learned. Only ``policy`` ("off") where nothing is scheduled.
+        together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes`` (released ahead of more urgent ready
+        ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit); ``utilisation`` (share of the link used while
+        there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps`` (list of lists of parameter names) and
+        ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned. Only ``policy`` ("off") where
+        nothing is scheduled.
         """
         if self._driver is None:
             return {"policy": "off"}
         state = self._driver.snapshot()
         profile = self._learner.profile
+        links = state["links"]
+        backlog = sum(link["backlog_seconds"] * link["rate"] for link in links)
         return {
             "policy": self._config.policy,
             "drain": self._monitor.source if self._monitor else "none",
-            "iterations": state["iterations"], "units": state["units"], "bytes": state["bytes"], "blocks": state["blocks"],
-            "wait_seconds": state["wait_seconds"], "inverted_bytes": state["inverted_bytes"],
-            "rates": [link["rate"] for link in state["links"]],
+            **{name: state[name] for name in ("iterations", "units", "bytes", "blocks", "wait_seconds", "inverted_bytes")},
+            "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
+            "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
+            "rates": [link["rate"] for link in links],
             "steps": [[profile.gradients[i].name for i in step] for step in profile.steps] if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
         }
@@ -409,6 +423,15 @@ class ScheduledKVStore(KVStore):
         self._driver.stop()
         if self._monitor is not None:
             self._monitor.close()
+        self._save_profile()
+
+    def _save_profile(self) -> None:
+        if self._config.profile and self._learner.profile is not None and self._learner.profile is not self._saved and self.rank == 0:
+            try:
+                self._learner.profile.save(self._config.profile)
+            except ProfileError as error:
+                logger.error("%s", error)           # the job has done its work: no reason to fail
+            self._saved = self._learner.profile
 
     def __del__(self) -> None:
         if not self.handle:

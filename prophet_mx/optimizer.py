@@ -11,8 +11,9 @@ import mxnet as mx
 # Each element's update depends on that element alone: exact on slices.
 ELEMENTWISE = frozenset(("SGD", "NAG", "Signum", "FTML", "DCASGD", "Adam", "AdaGrad", "RMSProp", "AdaDelta", "Ftrl", "Adamax", "ccSGD",
                          "Test"))
-# An update depends on those of other keys before it: a shared schedule (Nadam) or random stream (SGLD).
-ORDERED = frozenset(("Nadam", "SGLD"))
+# An update depends on those of other keys before it: a shared schedule (Nadam), the learning rate that was last used (LARS, LBSGD), a
+# random stream (SGLD).
+ORDERED = frozenset(("Nadam", "SGLD", "LARS", "LBSGD"))
 
 
 def slicing_allowed(optimizer: "mx.optimizer.Optimizer") -> bool:
