@@ -118,6 +118,7 @@ class ScheduledKVStore(KVStore):
         self._monitor: Optional[LinkMonitor] = None
         self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
         self._slice_keys: Dict[Key, List[Key]] = {}
+        self._layout: List[Tuple[Key, int]] = []        # (key, part) of every unit of the layout, on all workers alike
         self._learner = ProfileLearner(self._driver, config.warmup)
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
@@ -332,16 +333,13 @@ class ScheduledKVStore(KVStore):
         self._order_due = agreed.order_due
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
+        self._layout = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
-    def _layout_units(self) -> List[Tuple[Key, int]]:
-        """(key, part) of every unit of the layout, on all workers alike."""
-        return [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
-
     def _agree_orders(self, from_round: int) -> None:
         """Take the orders that rank 0's profile gives, from a round on that no worker has reached."""
-        layout = self._layout_units()
+        layout = self._layout
         ready = self._learner.ready_times()
         mine = None
         if ready:
