@@ -120,6 +120,7 @@ class ScheduledKVStore(KVStore):
         self._monitor: Optional[LinkMonitor] = None
         self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
         self._slice_keys: Dict[Key, List[Key]] = {}
+        self._layout: List[Tuple[Key, int]] = []        # (key, part) of every unit of the layout, on all workers alike
         self._learner = ProfileLearner(self._driver, config.warmup)
         self._saved = GradientProfile.load(config.profile) if config.profile and os.path.exists(config.profile) else None
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
@@ -334,6 +335,7 @@ class ScheduledKVStore(KVStore):
         self._order_due = agreed.order_due
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
+        self._layout = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
         if agreed.in_order:
             self.close()
             self._driver = None                     # from here on as if it had never been scheduled
@@ -344,22 +346,17 @@ class ScheduledKVStore(KVStore):
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
-    def _layout_units(self) -> List[Tuple[Key, int]]:
-        """(key, part) of every unit of the layout, on all workers alike."""
-        return [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
-
     def _agree_orders(self, from_round: int) -> None:
         """Take the orders that rank 0's profile gives, from a round on that no worker has reached."""
-        layout = self._layout_units()
         ready = self._learner.ready_times()
         mine = None
         if ready:
             rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
             mine = orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
-                           for key, _ in layout], ready, self._learner.steps(), rate)
+                           for key, _ in self._layout], ready, self._learner.steps(), rate)
         agreed = self._agreeing.agree_orders(mine)
         if agreed is not None:
-            self._orders = dict(zip(layout, zip(agreed.ranks, agreed.positions)))
+            self._orders = dict(zip(self._layout, zip(agreed.ranks, agreed.positions)))
             self._orders_from = from_round
             self._apply_orders()
 

@@ -133,9 +133,7 @@ def parameters(symbol):
 def module_on_store(job):
     """The optimizer runs on the servers."""
     def first():
-        return fit(job, mlp("first_"), (10,), "sgd", {
-            "learning_rate": 0.2, "momentum": 0.9, "wd": 0.01,
-            "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)})
+        return first_model(job)
 
     def batch_norm():
         net = convnet("bn_")
@@ -158,6 +156,11 @@ def module_on_store(job):
 
     for train in (first, batch_norm, adam, buckets, old_model, half):
         job.case(train.__name__, train)
+
+
+def first_model(job):
+    return fit(job, mlp("first_"), (10,), "sgd", {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.01,
+                                                  "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)})
 
 
 def bucketing(job):
@@ -259,12 +262,12 @@ def trainer_on_store(job):
         net = gluon_net("on_store_")
         net.initialize(mx.init.Xavier())
         net.hybridize()
-        for i, parameter in enumerate(net.collect_params().values()):
-            parameter.lr_mult = 0.5 + 0.1 * i
-            parameter.wd_mult = 2.0 - 0.1 * i
-        made = gluon.Trainer(net.collect_params(), "sgd", {
-            "learning_rate": 0.1, "momentum": 0.9, "wd": 0.01,
-            "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)}, kvstore=job.store)
+        # Multipliers of gluon's parameters do not reach MXNet's servers; those of the optimizer do.
+        optimizer = mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9, wd=0.01,
+                                        lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, factor=0.7))
+        optimizer.set_lr_mult({i: 0.5 + 0.1 * i for i in range(20)})
+        optimizer.set_wd_mult({i: 2.0 - 0.1 * i for i in range(20)})
+        made = gluon.Trainer(net.collect_params(), optimizer, kvstore=job.store)
         return train_gluon(job, net, made, (3, 8, 8), [mx.cpu()]), trained(net)
 
     def int_keys():
@@ -426,8 +429,23 @@ def compression(job):
     job.case("two_bit", two_bit)
 
 
+# -- groups: what passes through, and what must be seen ---------------------------------------------------------------------------
+
+def passing(job):
+    def epochs():
+        return fit(job, mlp("passing_"), (10,), "sgd", {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.01})
+
+    job.case("epochs", epochs)
+
+
+def shifted(job):
+    """What a wrapper with a key of its own before the parameters' would make of ``module_on_store``: the first of its cases."""
+    job.store.init("extra", mx.nd.zeros((1,)))
+    job.case("first", lambda: first_model(job))
+
+
 GROUPS = {group.__name__: group for group in (module_on_store, module_on_worker, trainer_on_store, trainer_on_worker,
-                                              trainer_sparse, loops, compression)}
+                                              trainer_sparse, loops, compression, passing, shifted)}
 
 
 def main():
