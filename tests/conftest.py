@@ -1,12 +1,17 @@
 """What all tests share: which prophet_mx is tested, and an environment without settings from outside."""
 import os
+import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 import cluster
 import prophet_mx
+
+# For benchmarks/. At the end: the checkout's own prophet_mx must not hide the installed one.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 # Shared machines pause a process for longer than hypothesis' deadline; a slow example is no failure here.
 settings.register_profile("prophet_mx", deadline=None)

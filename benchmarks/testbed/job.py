@@ -10,13 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
+import prophet_mx
 from prophet_mx.profile import GradientProfile
 
 from .emulated import Task
 from .network import Testbed, TestbedError
 
 _PORT = 9091                                                   # of the scheduler; a namespace has all its ports to itself
-_ROOT = str(Path(__file__).resolve().parents[2])
+# What children import: the prophet_mx that this process has, which need not be the one beside benchmarks/.
+_PATH = [str(Path(prophet_mx.__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 
 def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
@@ -25,7 +27,7 @@ def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping
            if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
     env.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI=bed.nodes["s0"], DMLC_PS_ROOT_PORT=str(_PORT),
                DMLC_NUM_WORKER=str(bed.workers), DMLC_NUM_SERVER=str(bed.servers), DMLC_NODE_HOST=bed.nodes[node],
-               OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, [_ROOT, env.get("PYTHONPATH")])))
+               OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])))
     env.update(extra or {})
     return env
 
