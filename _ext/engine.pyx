@@ -277,7 +277,8 @@ cdef class Driver(Scheduler):
         try:
             return {"iterations": self.iterations, "units": self.units_released, "bytes": self.bytes_released,
                     "blocks": self.blocks, "inverted_bytes": self.inverted_bytes, "wait_seconds": self.wait_seconds,
-                    "overhead": self.overhead, "first_answers": self.first_answers, "first_seconds": self.first_seconds, "links": [self.link_state(i) for i in range(self.n_links)]}
+                    "overhead": self.overhead, "first_answers": self.first_answers, "first_seconds": self.first_seconds,
+                    "links": [self.link_state(i) for i in range(self.n_links)]}
         finally:
             pthread_mutex_unlock(&self.lock)
 

@@ -43,7 +43,7 @@ cdef enum:
     WIDE = -1                       # Unit.link of a unit that is spread over all links
     ALL = -1                        # choose(): every link may have changed
 
-# Times on the wire that the sizes are derived from (seconds); see docs/how-it-works.md for the measurements behind them.
+# Times on the wire that the sizes are derived from (seconds).
 cdef double UNIT_SECONDS = 0.004    # one unit
 cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 4          # lead limit, in units

@@ -1,11 +1,10 @@
-"""What all workers do together: agree on a layout, make the keys of the slices, and later agree on a total order.
+"""What all workers do together: agree on a layout, make the keys of the slices, and later agree on the orders of the units.
 
-The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, a service key that it initialises
-carries the decision to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the
-servers is sent again, inside the one that knows the slices.
+The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing
+can be lost: rank 0 decides, a service key that it initialises carries the decision to the others, and the slices are initialised
+from the servers' own values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
 
-The total order of the units is agreed on a few iterations later, when rank 0 knows the job's profile: it is the order in which an ideal
-link would send them, so that the lead limit holds back what would leave last anyway.
+The orders are agreed on a few iterations later, when rank 0 knows the job's profile (see orders.py).
 """
 import logging
 import pickle

@@ -2,7 +2,8 @@
 
 usage: priority.py ITERATIONS LAYERS ELEMENTS RATE
 
-The kernel paces this process's connections to the servers at RATE bytes/s: a slow link that needs no privileges. Each worker prints "answers I T0 T1 ...": iteration I, and the seconds from the first push to the answer of each layer.
+The kernel paces this process's connections to the servers at RATE bytes/s: a slow link that needs no
+privileges. Each worker prints "answers I T0 T1 ...": iteration I, and the seconds from the first push to the answer of each layer.
 """
 import os
 import socket
