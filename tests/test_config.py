@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 from prophet_mx import Config, ConfigError, ProphetError
 from prophet_mx.config import DRAINS, POLICIES, parse_rate, parse_size
 
-SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30}
+SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
+         "tib": 2**40}
 BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 
 def test_defaults():
-    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, warmup=3)
+    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, profile=None,
+                                        warmup=3)
 
 
 @pytest.mark.parametrize("variable, text, field, value", [
@@ -31,6 +33,7 @@ def test_defaults():
     ("PROPHET_UNIT", "256KiB", "unit", 262144),
     ("PROPHET_UNIT", "4", "unit", 4),
     ("PROPHET_UNIT", "4MB", "unit", 4000000),
+    ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
     ("PROPHET_WARMUP", "1", "warmup", 1),
     ("PROPHET_WARMUP", "1000", "warmup", 1000),
 ])
@@ -62,7 +65,9 @@ def test_a_keyword_wins_over_the_environment():
 
 
 WRONG = [
-    ("policy", "fastest", "one of prophet, priority, fifo, off"),
+    ("policy", "fastest", "one of prophet, priority, fifo, credit, prophet-icpp21, off"),
+    ("profile", "/no/such/folder/profile.json", "the path of a file"),
+    ("profile", "/tmp", "the path of a file"),
     ("drain", "udp", "one of auto, tcp, nic, predicted"),
     ("bandwidth", "fast", "10Gbit"),
     ("bandwidth", "-1Gbit", "10 kB/s to 1 TB/s"),
