@@ -242,14 +242,6 @@ cdef class Driver(Scheduler):
             self.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
-    def orders_changed(self, ranks, positions, int64_t from_round) -> None:
-        """set_orders() while the driver runs."""
-        pthread_mutex_lock(&self.lock)
-        try:
-            self.set_orders(ranks, positions, from_round)
-        finally:
-            pthread_mutex_unlock(&self.lock)
-
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
         pthread_mutex_lock(&self.lock)

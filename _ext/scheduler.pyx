@@ -64,9 +64,6 @@ cdef struct Unit:
     int gradient                    # index in forward order: 0 is the most urgent
     int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
     int64_t position                # place in the total order within a round
-    int64_t next_position           # its place, and its rank, from round `change_round` on
-    int64_t next_rank
-    int64_t change_round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request
     int64_t round                   # how many requests of this unit came before the current one
@@ -214,7 +211,6 @@ cdef class Scheduler:
         unit.rank = rank
         unit.position = position
         unit.round = -1
-        unit.change_round = -1
         self.count += 1
         return self.count - 1
 
@@ -245,9 +241,6 @@ cdef class Scheduler:
         unit.state = READY
         unit.iteration = iteration
         unit.round += 1
-        if unit.round == unit.change_round:
-            unit.position = unit.next_position
-            unit.rank = unit.next_rank
         unit.ready_time = t
         if self.kind == FIFO:
             unit.urgency_major = self.sequence
@@ -662,16 +655,6 @@ cdef class Scheduler:
         finally:
             free(steps)
             free(dues)
-
-    def set_orders(self, ranks, positions, int64_t from_round) -> None:
-        """Change urgency and total order: ``ranks[unit]`` and ``positions[unit]`` hold in rounds from ``from_round`` on. Every worker must
-        give the same positions for the same rounds, and before its units get there."""
-        if not len(ranks) == len(positions) <= self.count:
-            raise ValueError(f"{len(ranks)} ranks and {len(positions)} positions for {self.count} units")
-        for i in range(len(positions)):
-            self.units[i].next_rank = ranks[i]
-            self.units[i].next_position = positions[i]
-            self.units[i].change_round = from_round
 
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""

@@ -1,10 +1,11 @@
-"""What all workers do together: agree on a layout, make the keys of the slices, and later agree on the orders of the units.
+"""What all workers do together, once: agree on a layout, make the keys of the slices, and agree on the orders of the units.
 
 The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing
 can be lost: rank 0 decides, a service key that it initialises carries the decision to the others, and the slices are initialised
 from the servers' own values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
 
-The orders are agreed on a few iterations later, when rank 0 knows the job's profile (see orders.py).
+The orders (see orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Not later: workers need not call
+the store in the same order, so that a later meeting point could make one wait for what the other sends only after it.
 """
 import logging
 import pickle
@@ -32,7 +33,7 @@ class Agreement(NamedTuple):
     unit: int                   # bytes; 0: all gradients whole
     in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
-    order_due: int              # the iteration at whose begin the orders are agreed on: 0 now, -1 never
+    profiled: bool              # rank 0 has a profile that gives the orders of the units
 
 
 class Agreeing:
@@ -56,8 +57,8 @@ class Agreeing:
         self._raw.broadcast(service, decided, decided)
         self._keys.made(service)
         self._first = self._keys.number(service)
-        unit, in_order, rate, order_due = decided.asnumpy().tolist()
-        return Agreement(int(unit), bool(in_order), rate, int(order_due))
+        unit, in_order, rate, profiled = decided.asnumpy().tolist()
+        return Agreement(int(unit), bool(in_order), rate, bool(profiled))
 
     def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
@@ -83,9 +84,7 @@ class Agreeing:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
-        # The profile's first iterations are followed by one or two that are still under way when they end.
-        order_due = -1 if in_order or compressed else 0 if profiled else self._config.warmup + 4
-        return [unit, in_order, rate, order_due]
+        return [unit, in_order, rate, profiled and not compressed and not in_order]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""

@@ -34,8 +34,6 @@ from .profile import GradientProfile
 logger = logging.getLogger("prophet_mx")
 
 MAX_PARTS = 1 << 20                         # slices of one gradient, at most: 4-byte slices of 4 MB
-ORDER_CHECKED = 8                           # iteration at which orders from a saved profile are agreed on again
-ORDER_AGAIN = 4                             # the orders are agreed on again at iterations that grow by this factor
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
 
@@ -128,10 +126,7 @@ class ScheduledKVStore(KVStore):
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}
         self._unit_gradients: List[int] = []
-        self._order_due = -1                            # the iteration at whose begin the orders are agreed on (again)
-        self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position; from round _orders_from on
-        self._orders_from = 0
-        self._units: List[Tuple[Key, int]] = []         # parameter and part of each of the driver's units
+        self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position
         self._pid = os.getpid()
         self._driver.start()
         _live.add(self)
@@ -259,9 +254,6 @@ class ScheduledKVStore(KVStore):
         if parameter.iteration == self._iteration:
             self._iteration += 1
             self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
-            if self._iteration == self._order_due:
-                self._agree_orders(self._iteration + 2)     # the others are at most one iteration ahead
-                self._order_due *= ORDER_AGAIN
         parameter.iteration = self._iteration
         return self._iteration
 
@@ -301,24 +293,22 @@ class ScheduledKVStore(KVStore):
             flat = buffer.reshape((-1,))
             keys = self._slice_keys[key]
             arrays = [alias(flat[part.start:part.stop]) for part in self._slices[key]]
-        units = [self._new_unit(name, array, _rank(gradient, part), gradient) for part, (name, array) in enumerate(zip(keys, arrays))]
-        self._units += [(key, part) for part in range(len(units))]
+        units = [self._new_unit(name, array, gradient, *self._orders_of(key, part))
+                 for part, (name, array) in enumerate(zip(keys, arrays))]
         self._unit_gradients += [gradient] * len(units)
         self._names[gradient] = str(key)
         self._sizes[gradient] = shape_of(buffer).bytes // self._compression
         native = _core.Parameter(self._driver, self.handle.value, buffer.handle.value,
                                  [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
-        if self._orders:
-            self._apply_orders()
         parameter = self._scheduled[key] = _Scheduled(native, buffer, keys, arrays, gradient)
         if self._iteration < 0:
             self._iteration = 0
         return parameter
 
-    def _new_unit(self, key: Key, array: mx.nd.NDArray, rank: int, gradient: int) -> int:
+    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
         shape = shape_of(array)
-        # Until the workers agree on a better one, the total order is that of the ranks: it needs nothing but the order of init.
-        return self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient, rank, rank)
+        return self._driver.new_unit(shape.bytes // self._compression, self._keys.server_of(key, shape.elements), gradient, rank,
+                                     position)
 
     def _agree(self) -> None:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent."""
@@ -329,10 +319,11 @@ class ScheduledKVStore(KVStore):
         self._agreeing = Agreeing(raw, self._keys, self._config)
         names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
         profiled = self._saved is not None and self._learner.use(self._saved, names)
+        if self._saved is not None and not profiled:
+            logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
         agreed = self._agreeing.agree(self._optimizer, self._compression != 1, profiled)
         if agreed.rate:
             self._driver.rates_known(agreed.rate)
-        self._order_due = agreed.order_due
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
         self._layout = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
@@ -340,14 +331,13 @@ class ScheduledKVStore(KVStore):
             self.close()
             self._driver = None                     # from here on as if it had never been scheduled
             return
-        if self._order_due == 0:
-            self._agree_orders(0)
-            self._order_due = ORDER_CHECKED
+        if agreed.profiled:
+            self._agree_orders()
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
-    def _agree_orders(self, from_round: int) -> None:
-        """Take the orders that rank 0's profile gives, from a round on that no worker has reached."""
+    def _agree_orders(self) -> None:
+        """Take the orders that rank 0's profile gives."""
         ready = self._learner.ready_times()
         mine = None
         if ready:
@@ -357,14 +347,15 @@ class ScheduledKVStore(KVStore):
         agreed = self._agreeing.agree_orders(mine)
         if agreed is not None:
             self._orders = dict(zip(self._layout, zip(agreed.ranks, agreed.positions)))
-            self._orders_from = from_round
-            self._apply_orders()
 
-    def _apply_orders(self) -> None:
-        # Keys that came after the layout follow all others, in the order in which they came.
-        late = len(self._orders)
-        pairs = [self._orders.get(unit) or (late + _rank(self._keys.gradients[unit[0]], unit[1]),) * 2 for unit in self._units]
-        self._driver.orders_changed([rank for rank, _ in pairs], [position for _, position in pairs], self._orders_from)
+    def _orders_of(self, key: Key, part: int) -> Tuple[int, int]:
+        """Rank and position of a unit: as agreed, or else both by the order of init, which needs no agreement. Keys that came after the
+        layout follow all others."""
+        agreed = self._orders.get((key, part))
+        if agreed is not None:
+            return agreed
+        place = len(self._orders) + self._keys.gradients[key] * MAX_PARTS + part
+        return place, place
 
     def _ask(self, raw: "_Unscheduled", server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
@@ -459,11 +450,6 @@ class _Unscheduled:
         plain = super(ScheduledKVStore, store)
         self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
         self.pushpull, self.set_optimizer, self.barrier, self.rank = plain.pushpull, plain.set_optimizer, plain._barrier, store.rank
-
-
-def _rank(gradient: int, part: int) -> int:
-    """Urgency of a unit: by gradient in forward order, then by part."""
-    return gradient * MAX_PARTS + part
 
 
 _live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()
