@@ -75,7 +75,7 @@ bench-full: checkout
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
 
 bench-simulator: checkout
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,priority,prophet \
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
 	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
 	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 3
 

@@ -6,7 +6,8 @@
 bandwidth  lines are simulated with the costs in benchmarks/results/simulator_costs.json, points are measured on the testbed: all rows
            of benchmarks/results/*.csv of the same job at any rate. The bound is that of the design, for the same goodput.
 gantt      a simulated iteration in steady state, of stock MXNet and of prophet: computing, and for every unit its wait in the worker,
-           its time to the server and the time until the answer, coloured by the step in which its gradient became ready.
+           its time to the server (queues behind other units included) and the time until the answer, coloured by the step in which
+           its gradient became ready.
 """
 import argparse
 import csv
