@@ -19,9 +19,7 @@ FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inception
                   $(foreach rate,100Mbit 500Mbit 2Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
                   resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit vgg16,rho=1,compute=1,workers=4,servers=2,rate=500Mbit
 # The same job over a range of rates, which is what the picture of time against bandwidth shows, and others, to judge the simulator by.
-SIMULATOR_CELLS := $(foreach rate,300Mbit 600Mbit 1Gbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) \
-                  mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit inceptionv3,rho=1,compute=0.6,rate=700Mbit \
-                  vgg16,rho=2,compute=0.4,workers=4,servers=2,rate=500Mbit
+SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
@@ -77,7 +75,7 @@ bench-full: checkout
 bench-simulator: checkout
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
 	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
-	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 3
+	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
 
 plots: checkout
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'

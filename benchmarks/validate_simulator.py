@@ -1,7 +1,7 @@
 """The simulator against the testbed: simulated and measured time per iteration of every run that the simulator can model.
 
-    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/validation.csv --fit 4
-    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/validation.csv
+    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
+    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv
 
 Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput. Stock MXNet's push+pull and P3 have
 no model and are left out.
@@ -82,7 +82,7 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
     bigarray = int(load.env.get("MXNET_KVSTORE_BIGARRAY_BOUND", BIGARRAY_ELEMENTS))
     policy = POLICY_OF[method]
     units = default_units(load.profile, cluster, policy, bigarray)
-    return simulate(load.profile, cluster, policy, units, iterations=5).seconds
+    return simulate(load.profile, cluster, policy, units, iterations=4, warmup=4).seconds
 
 
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:
