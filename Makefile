@@ -1,5 +1,6 @@
 # make demo    train a small convnet with one server and two workers on this machine
 # make test    build, install into .venv, run the tests against what was installed
+# make bench   compare methods on three cells of a shaped network; root, under 8 minutes
 # make help    all targets
 #
 # Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it.
@@ -10,6 +11,17 @@ VENV    := .venv
 PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 ARGS    ?=
 
+# Cells of the comparisons; see benchmarks/cells.py. BENCH names the result, so that a second run need not replace the first.
+BENCH          ?= quick
+QUICK_CELLS    := resnet50_v1,rho=1,compute=0.8 resnet50_v1,rho=2,compute=0.5 vgg16,rho=1,compute=0.7
+FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inceptionv3 vgg16 mobilenetv2_1.0, \
+                    $(foreach rho,0.5 1 2,$(model),rho=$(rho),compute=1)) \
+                  $(foreach rate,100Mbit 500Mbit 2Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
+                  resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit vgg16,rho=1,compute=1,workers=4,servers=2,rate=500Mbit
+# The same job over a range of rates, which is what the picture of time against bandwidth shows, and others, to judge the simulator by.
+SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
+
+RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
@@ -28,13 +40,17 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test wheel clean
+.PHONY: help build demo test bench bench-full bench-simulator plots checkout wheel clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
 	@echo 'make test    run the tests (ARGS="-k launch" passes arguments to pytest)'
+	@echo 'make bench   compare methods on a shaped network: three cells, under 8 minutes, needs root'
+	@echo 'make bench-full        all models, more rates, four workers and two servers: some hours'
+	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
+	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
 	@echo 'make wheel   source distribution and wheel into dist/'
 	@echo 'make clean   remove everything that was built'
@@ -49,6 +65,26 @@ demo: build
 # From tests/, and without PYTHONPATH: the checkout's own prophet_mx has no compiled core and must not hide the installed one.
 test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest $(ARGS)
+
+bench: checkout
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 6 --iterations 6 --name $(BENCH) $(ARGS)
+
+bench-full: checkout
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
+
+bench-simulator: checkout
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
+	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
+	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
+
+plots: checkout
+	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'
+	@$(RUN) benchmarks.plots
+
+# The benchmarks are run from the checkout, whose prophet_mx then comes before the installed one and needs the compiled core.
+checkout: build
+	@rm -f prophet_mx/_core*.so
+	@cp $(VENV)/lib/python3*/site-packages/prophet_mx/_core*.so prophet_mx/
 
 wheel: build
 	@rm -rf build dist

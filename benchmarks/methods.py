@@ -30,6 +30,8 @@ METHODS = {method.name: method for method in (
     Method("p3", {"DMLC_PS_VAN_TYPE": "p3"}),                  # MXNet's own P3, called as Module calls it
     Method("p3-push+pull", {"DMLC_PS_VAN_TYPE": "p3"}, pushpull=False),
     _policy("fifo"), _policy("priority"), _policy("prophet"),
+    _policy("credit"),                                         # ByteScheduler's, with its default credit and partition
+    _policy("prophet-icpp21"),                                 # the paper's rule to the letter
 )}
 
 STANDARD = ("pushpull", "push+pull", "p3", "fifo", "priority", "prophet")

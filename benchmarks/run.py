@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cell", action="append", required=True, metavar="PROFILE,KEY=VALUE,...",
                         help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated")
     parser.add_argument("--methods", type=_methods, default=list(STANDARD),
-                        help=f"of {','.join(METHODS)} (default {','.join(STANDARD)})")
+                        help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)})")
     parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
     parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
     parser.add_argument("--warmup", type=_count, default=5, help="iterations dropped before them (default 5)")
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _methods(text: str) -> List[str]:
-    names = text.split(",")
+    names = list(METHODS) if text == "all" else text.split(",")
     unknown = [name for name in names if name not in METHODS]
     if unknown:
         raise argparse.ArgumentTypeError(f"no method {unknown[0]!r}; there are {', '.join(METHODS)}")

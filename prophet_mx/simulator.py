@@ -33,7 +33,7 @@ from .simulation import PLAIN, Simulation
 __all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult",
            "default_units", "in_total_order", "make_units", "simulate"]
 
-POLICIES = (PLAIN, "fifo", "priority", "prophet")
+POLICIES = (PLAIN, "fifo", "priority", "prophet", "credit", "prophet-icpp21")
 MAX_CLASSES = 8             # of workers, with jitter
 SPREAD = -1                 # server of a unit that is split evenly over all servers
 BIGARRAY_ELEMENTS = 10**6   # MXNET_KVSTORE_BIGARRAY_BOUND: larger arrays are split
@@ -54,11 +54,11 @@ def server_of(key: int, servers: int) -> int:
     return key * 9973 % servers
 
 
-def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Unit]:
+def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_ELEMENTS) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
-    Slices have keys of their own, numbered after the gradients' and one more. A unit of 1e6 elements (of 4 bytes) or more is
-    spread.
+    Slices have keys of their own, numbered after the gradients' and one more. A unit of ``bigarray`` elements (of 4 bytes) or
+    more is spread.
     """
     units: List[Unit] = []
     key = len(profile.gradients) + 1
@@ -68,7 +68,7 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0) -> List[Un
         ends[-1] = gradient.bytes
         keys = range(key, key + len(ends)) if len(ends) > 1 else [index]
         key += len(ends) if len(ends) > 1 else 0
-        units.extend(Unit(index, end - start, SPREAD if servers > 1 and end - start >= BIGARRAY_ELEMENTS * ELEMENT_BYTES
+        units.extend(Unit(index, end - start, SPREAD if servers > 1 and end - start >= bigarray * ELEMENT_BYTES
                           else server_of(number, servers)) for number, start, end in zip(keys, [0, *ends], ends))
     return units
 
@@ -81,11 +81,12 @@ def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float)
     return [units[place] for place in order]
 
 
-def default_units(profile: GradientProfile, cluster: "Cluster", policy: str) -> List[Unit]:
+def default_units(profile: GradientProfile, cluster: "Cluster", policy: str,
+                  bigarray: int = BIGARRAY_ELEMENTS) -> List[Unit]:
     """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order.
-    Whole gradients for ``plain``."""
+    Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
-    units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, None))
+    units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, None), bigarray)
     return in_total_order(units, profile, rate * cluster.servers)
 
 
