@@ -1,6 +1,6 @@
 # make demo    train a small convnet with one server and two workers on this machine
 # make test    build, install into .venv, run the tests against what was installed
-# make bench   compare methods on three cells of a shaped network; root, under 8 minutes
+# make bench   compare methods on three cells of a shaped network; needs root
 # make help    all targets
 #
 # Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it.
@@ -17,9 +17,11 @@ QUICK_CELLS    := resnet50_v1,rho=1,compute=0.8 resnet50_v1,rho=2,compute=0.5 vg
 FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inceptionv3 vgg16 mobilenetv2_1.0, \
                     $(foreach rho,0.5 1 2,$(model),rho=$(rho),compute=1)) \
                   $(foreach rate,100Mbit 500Mbit 2Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
-                  resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit vgg16,rho=1,compute=1,workers=4,servers=2,rate=500Mbit
-# The same job over a range of rates, which is what the picture of time against bandwidth shows, and others, to judge the simulator by.
-SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
+                  resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit \
+                  vgg16,rho=1,compute=1,workers=4,servers=2,rate=500Mbit
+# To judge the simulator by: the job of the picture of time against bandwidth at some rates, and another.
+SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) \
+                   mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
@@ -47,7 +49,7 @@ export CHECK_PYTHON
 help:
 	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
 	@echo 'make test    run the tests (ARGS="-k launch" passes arguments to pytest)'
-	@echo 'make bench   compare methods on a shaped network: three cells, under 8 minutes, needs root'
+	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
 	@echo 'make bench-full        all models, more rates, four workers and two servers: some hours'
 	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'

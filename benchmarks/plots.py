@@ -1,13 +1,15 @@
-"""Pictures, as PNG and SVG: time per iteration against bandwidth, and one iteration's Gantt chart. Needs matplotlib (extra ``plot``).
+"""Pictures, as PNG and SVG: time per iteration against bandwidth, and one iteration's Gantt chart.
 
     python -m benchmarks.plots
     python -m benchmarks.plots --job resnet50_v1,compute=0.5,scale=0.3 --cell resnet50_v1,rho=1,compute=0.8 --out docs/images
 
-bandwidth  lines are simulated with the costs in benchmarks/results/simulator_costs.json, points are measured on the testbed: all rows
-           of benchmarks/results/*.csv of the same job at any rate. The bound is that of the design, for the same goodput.
-gantt      a simulated iteration in steady state, of stock MXNet and of prophet: computing, and for every unit its wait in the worker,
-           its time to the server (queues behind other units included) and the time until the answer, coloured by the step in which
-           its gradient became ready.
+Needs matplotlib (extra ``plot``).
+
+bandwidth  lines are simulated with the costs in benchmarks/results/simulator_costs.json, points are measured on the testbed:
+           all rows of benchmarks/results/*.csv of the same job at any rate. The bound is for the same goodput.
+gantt      a simulated iteration in steady state, of stock MXNet and of prophet: computing, and for every unit its wait in the
+           worker, its time to the server (queues behind other units included) and the time until the answer, coloured by
+           the step in which its gradient became ready.
 """
 import argparse
 import csv
@@ -92,8 +94,8 @@ def draw_gantt(cell: Cell, costs: Dict[str, float], policies: Sequence[str] = ("
 
 
 def _panel(axes: Any, profile: GradientProfile, result: Result, bound: float) -> None:
-    """Computing on top; below it a line per unit in the order of release: wait grey, to the server in its step's colour, the rest of
-    the way to the answer pale. Units released together, a block, share a mark at the left of their lines."""
+    """Computing on top; below it a line per unit in the order of release: wait grey, to the server in its step's colour, the
+    rest of the way to the answer pale. Units released together, a block, share a mark at the left of their lines."""
     timeline = result.workers[0].timeline
     ready = profile.backward_ready_times()
     steps = sorted(profile.steps, key=lambda step: ready[step[0]])
@@ -120,7 +122,8 @@ def _panel(axes: Any, profile: GradientProfile, result: Result, bound: float) ->
         before = times.released
         axes.barh(line, 0.006 * bound, left=times.released - 0.006 * bound, height=1, color="black" if block % 2 else "0.6")
     axes.axvline(bound, color="black", linestyle="--", linewidth=1)
-    axes.set(ylim=(len(order), -2 * height), yticks=[-height], yticklabels=["compute"], ylabel=f"{len(order)} units, as released",
+    axes.set(ylim=(len(order), -2 * height), yticks=[-height], yticklabels=["compute"],
+             ylabel=f"{len(order)} units, as released",
              title=f"{result.policy}: {result.seconds * 1e3:.0f} ms, bound (dashed) {bound * 1e3:.0f} ms; {block + 1} blocks")
     axes.title.set_fontsize(9)
 

@@ -1,4 +1,4 @@
-"""Do repeats of a comparison agree? Two or more results of ``benchmarks.run`` with the same cells and methods, median by median.
+"""Do repeats of a comparison agree? Results of ``benchmarks.run`` with the same cells and methods, median by median.
 
     python -m benchmarks.repeatability benchmarks/results/quick.csv benchmarks/results/quick-2.csv
 

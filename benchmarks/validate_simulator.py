@@ -3,12 +3,14 @@
     python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
     python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv
 
-Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput. Stock MXNet's push+pull and P3 have
-no model and are left out.
+Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput. Stock MXNet's push+pull and
+P3 have no model and are left out.
 
 What messages cost the processors of this machine is no property of the scheduler, and is fitted: ``--fit N`` takes the first N
 cells, tries the values of GRID one parameter after the other, twice, for the least mean error, and writes the costs to a JSON
 file, with the cells they come from. All other rows are predictions, and the median error is reported for them alone as well.
+The fit absorbs whatever else the machine did in those runs; a cost at the edge of GRID need not be the true one.
+
 Writes simulator.csv and simulator.md. Exit code 1 if the median error of the predictions is 10% or more, or nothing was left
 to predict.
 """
@@ -33,7 +35,7 @@ POLICY_OF = {"pushpull": "plain", "fifo": "fifo", "priority": "priority", "proph
 LIMIT = 0.10                                                   # of the median error
 COSTS_FILE = RESULTS / "simulator_costs.json"
 
-# What the fit tries, in the fields of prophet_mx.simulator.Cluster (seconds, seconds/byte): from nothing to what is plainly too much.
+# What the fit tries, in the fields of prophet_mx.simulator.Cluster (seconds, seconds/byte).
 GRID = {
     "message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4),
     "server_message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4),
@@ -138,7 +140,8 @@ def write(checks: Sequence[Check], costs: Dict[str, float], folder: Path, comman
                    f"{'yes' if c.fitted else ''} |\n" for c in checks)
     text.write_text(f"{machine()}\n\n`{command}`\n\nCosts: {', '.join(f'{k} {v:g}' for k, v in costs.items())}\n\n"
                     + "\n".join("- " + line for line in summary(checks).splitlines())
-                    + "\n\n| cell | method | measured, ms | simulated, ms | error | fitted |\n|---|---|---:|---:|---:|---|\n" + body)
+                    + "\n\n| cell | method | measured, ms | simulated, ms | error | fitted |\n|---|---|---:|---:|---:|---|\n"
+                    + body)
     return [table, text]
 
 
