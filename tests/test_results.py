@@ -9,7 +9,7 @@ from benchmarks.report import compact
 from benchmarks.validate_simulator import predict, read
 
 CELL = "resnet18_v1,workers=2,servers=1,rho=1,compute=0.2,rate=1Gbit"
-OTHER = "mobilenetv2_1.0,workers=4,servers=2,rho=1,compute=0.2,rate=500Mbit"
+OTHER = "mobilenetv2_1.0,workers=4,servers=2,rho=1,compute=0.2,rate=0.5Gbit"
 
 
 def result(path, times):
