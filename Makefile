@@ -42,7 +42,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test bench bench-full bench-simulator plots checkout wheel clean
+.PHONY: help build demo test bench bench-full bench-simulator plots wheel clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -68,25 +68,20 @@ demo: build
 test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest $(ARGS)
 
-bench: checkout
+bench: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 6 --iterations 6 --name $(BENCH) $(ARGS)
 
-bench-full: checkout
+bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
 
-bench-simulator: checkout
+bench-simulator: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
 	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
 	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
 
-plots: checkout
+plots: build
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'
 	@$(RUN) benchmarks.plots
-
-# The benchmarks are run from the checkout, whose prophet_mx then comes before the installed one and needs the compiled core.
-checkout: build
-	@rm -f prophet_mx/_core*.so
-	@cp $(VENV)/lib/python3*/site-packages/prophet_mx/_core*.so prophet_mx/
 
 wheel: build
 	@rm -rf build dist

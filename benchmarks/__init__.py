@@ -1,1 +1,9 @@
-"""Benchmarks of prophet_mx: a testbed on shaped links, the comparison of methods, pictures."""
+"""Benchmarks of prophet_mx, run from a checkout: ``python -m benchmarks.run --help`` and the like."""
+import sys
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+# Where the checkout is not compiled, prophet_mx is the installed one: the checkout then comes last on the path, not first.
+if not any((_ROOT / "prophet_mx").glob("_core*.so")):
+    sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _ROOT] + [str(_ROOT)]
