@@ -66,6 +66,8 @@ class ScheduledKVStore(KVStore):
     ------
     ConfigError
         a setting is wrong.
+    ProfileError
+        the file that ``profile`` names holds no profile.
     KVStoreError
         ``kv`` is not a native MXNet store, or is wrapped already.
     UnsupportedMXNetError
@@ -88,8 +90,12 @@ class ScheduledKVStore(KVStore):
         if not kv.handle:
             raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
         reason = _why_unscheduled(kv, self._config)
+        # What can fail comes before the wrapper takes over the store.
+        self._saved: Optional[GradientProfile] = None
         if not reason:
             bind()
+            if self._config.profile and os.path.exists(self._config.profile):
+                self._saved = GradientProfile.load(self._config.profile)
         self._take_over(kv)
         self._keys = KeyBook(int(os.environ.get("DMLC_NUM_SERVER", "1")),
                              int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000)))
@@ -120,7 +126,6 @@ class ScheduledKVStore(KVStore):
         self._slice_keys: Dict[Key, List[Key]] = {}
         self._layout: List[Tuple[Key, int]] = []        # (key, part) of every unit of the layout, on all workers alike
         self._learner = ProfileLearner(self._driver, config.warmup)
-        self._saved = GradientProfile.load(config.profile) if config.profile and os.path.exists(config.profile) else None
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
         self._names: Dict[int, str] = {}                # by gradient index
