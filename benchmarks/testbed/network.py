@@ -66,7 +66,7 @@ class Shape:
     burst : bytes that may leave at once.
     limit : bytes that may queue; more is dropped, so TCP sees a shallow switch port and its acknowledgements stay prompt.
     segment : largest segment TCP may hand over at once. Under the burst, or the kernel has to cut each one up again, which
-        costs a whole core at 1 Gbit/s; and small enough that two senders take turns finely.
+        costs a whole core at 1 Gbit/s; as large as turns between senders allow, because each one costs the processor a timer.
     """
 
     rate: float
@@ -75,10 +75,13 @@ class Shape:
     segment: int
 
     @classmethod
-    def for_rate(cls, rate: float, burst_time: float = 0.25e-3, queue_time: float = 2e-3) -> "Shape":
-        """The bucket for ``rate`` bytes/s: ``burst_time`` and ``queue_time`` seconds deep, a few packets at least."""
+    def for_rate(cls, rate: float, burst_time: float = 1e-3, queue_time: float = 3e-3) -> "Shape":
+        """The bucket for ``rate`` bytes/s: ``burst_time`` and ``queue_time`` seconds deep, a few packets at least.
+
+        The burst is what the link makes up for after the processor came too late to it, as real links never do.
+        """
         burst = max(int(rate * burst_time), 6 * 1514)
-        return cls(rate, burst, max(int(rate * queue_time), 32 * 1514), min(burst // 2, 65536))
+        return cls(rate, burst, max(int(rate * queue_time), 32 * 1514), min(max(burst // 4, 3 * 1514), 65536))
 
     def qdisc(self) -> List[str]:
         return ["tbf", "rate", f"{int(self.rate * 8)}bit", "burst", str(self.burst), "limit", str(self.limit)]
@@ -154,7 +157,8 @@ class Testbed:
     def _build(self) -> None:
         hub = self.namespace("hub")
         _run("ip", "netns", "add", hub)
-        _run("ip", "-n", hub, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0")
+        _run("ip", "-n", hub, "link", "add", "br0", "type", "bridge", "stp_state", "0", "forward_delay", "0",
+             "nf_call_iptables", "0", "nf_call_ip6tables", "0", "nf_call_arptables", "0")
         _run("ip", "-n", hub, "link", "set", "br0", "up")
         for node, address in self.nodes.items():
             space = self.namespace(node)
