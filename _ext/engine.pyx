@@ -242,6 +242,12 @@ cdef class Driver(Scheduler):
             self.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
+    def unit_known(self, int64_t unit) -> None:
+        """set_unit() while the driver runs."""
+        pthread_mutex_lock(&self.lock)
+        self.set_unit(unit)
+        pthread_mutex_unlock(&self.lock)
+
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
         pthread_mutex_lock(&self.lock)

@@ -44,9 +44,10 @@ cdef enum:
     ALL = -1                        # choose(): every link may have changed
 
 # Times on the wire that the sizes are derived from (seconds).
-cdef double UNIT_SECONDS = 0.004    # one unit
+cdef double UNIT_SECONDS = 0.004    # one unit, where the layout has not fixed its size
+cdef double SHORTEST_UNIT = 0.001   # a unit of the layout that takes less, on a link grown faster, no longer measures the windows
 cdef double WINDOW_UNITS = 2        # drain window, in units
-cdef double LEAD_UNITS = 4          # lead limit, in units
+cdef double LEAD_UNITS = 5          # lead limit, in units
 cdef double SAMPLE_SECONDS = 0.02   # busy time that makes one sample of a link's rate
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
 cdef double MIN_UNIT = 32e3         # bytes
@@ -126,6 +127,7 @@ cdef class Scheduler:
         int* out                    # decide(): the units to release
         PolicyKind kind
         int64_t fixed_window, fixed_lead
+        int64_t unit                # bytes of the layout's slices, 0 if there are none
         int64_t sequence            # numbers ready events, for fifo
         int64_t overhead            # bytes a message costs on the wire besides its payload
         # prophet: the steps of the profile and what has arrived of the current iteration
@@ -485,8 +487,12 @@ cdef class Scheduler:
         return False
 
     cdef int64_t unit_bytes(self, Link* link) noexcept nogil:
-        """What a unit should weigh on this link: UNIT_SECONDS on the wire."""
+        """What the windows are measured in: the layout's unit. It does not follow the rate, which is high for a worker that finds a
+        shared link free for a moment, unless the link became several times faster."""
         cdef double size = link.rate * UNIT_SECONDS
+        if self.unit > 0:
+            size = link.rate * SHORTEST_UNIT
+            return self.unit if size < self.unit else <int64_t>(MAX_UNIT if size > MAX_UNIT else size)
         return <int64_t>(MIN_UNIT if size < MIN_UNIT else MAX_UNIT if size > MAX_UNIT else size)
 
     cdef int64_t min_window(self, Link* link) noexcept nogil:
@@ -655,6 +661,10 @@ cdef class Scheduler:
         finally:
             free(steps)
             free(dues)
+
+    def set_unit(self, int64_t unit) -> None:
+        """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate."""
+        self.unit = unit
 
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""

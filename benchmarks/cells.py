@@ -1,7 +1,7 @@
 """A cell of a comparison: a model, a cluster, and how communication and compute compare."""
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Tuple
 
 from prophet_mx.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
 from prophet_mx.config import parse_rate
@@ -42,6 +42,8 @@ class Cell:
     rho : communication time / compute time, at the measured goodput.
     compute : seconds of forward and backward.
     scale : factor on all sizes.
+    slow : the last worker computes by this factor longer than the others; the bound is that worker's own.
+    jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
 
     Of rho, compute and scale two may be given; ``compute`` is 1 s unless rho and scale are. Sizes follow from rho and compute,
     compute from rho and scale.
@@ -54,6 +56,8 @@ class Cell:
     rho: Optional[float] = None
     compute: Optional[float] = None
     scale: Optional[float] = None
+    slow: Optional[float] = None
+    jitter: Optional[float] = None
 
     def __post_init__(self) -> None:
         if None not in (self.rho, self.compute, self.scale):
@@ -63,7 +67,8 @@ class Cell:
     def parse(cls, text: str) -> "Cell":
         """The cell of a text as above. Raises ConfigError."""
         profile, *settings = [part.strip() for part in text.split(",")]
-        kinds = {"workers": int, "servers": int, "rate": parse_rate, "rho": float, "compute": float, "scale": float}
+        kinds = {"workers": int, "servers": int, "rate": parse_rate, "rho": float, "compute": float, "scale": float,
+                 "slow": float, "jitter": float}
         values = {}
         for setting in settings:
             name, _, value = setting.partition("=")
@@ -95,4 +100,9 @@ class Cell:
         factor = profile.total_bytes / original.total_bytes
         # What MXNet would split over the servers at full size it splits here, whatever the method.
         env = {} if self.servers == 1 else {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, round(BIGARRAY_BOUND * factor)))}
-        return Load(profile, rate, lower_bound(profile, rate), env)
+        return Load(profile, rate, lower_bound(profile.scaled(compute=profile.compute_seconds * (self.slow or 1)), rate), env)
+
+    @property
+    def slowdown(self) -> Tuple[float, ...]:
+        """Per worker, the factor on its compute times; empty if all are alike."""
+        return () if self.slow is None else (1.0,) * (self.workers - 1) + (self.slow,)

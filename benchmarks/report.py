@@ -39,6 +39,7 @@ class Row(NamedTuple):
     cpu_percent: float          # of a core, mean over the workers' loops
     iterations: int             # measured
     wrong: int                  # elements with a wrong value
+    stolen_percent: float       # of a core, that the machine's host gave to others meanwhile
 
 
 def machine() -> str:
@@ -54,8 +55,8 @@ def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
 
 
 def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, repeats: Sequence[List[Dict[str, Any]]],
-             warmup: int) -> Row:
-    """The row of a method: ``repeats`` holds, for each repeat, the workers' results."""
+             warmup: int, stolen: float = 0.0) -> Row:
+    """The row of a method: ``repeats`` holds, for each repeat, the workers' results; ``stolen`` is in cores."""
     times = [[time * 1e3 for result in workers for time in iteration_times(result, warmup)] for workers in repeats]
     pooled = sorted(time for repeat in times for time in repeat)
     results = [result for workers in repeats for result in workers]
@@ -69,7 +70,8 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, repeats: Seq
         goodput_gbit=round(goodput.link * 8 / 1e9, 4),
         calls_ms=round(statistics.median(t for r in results for t in r["call_seconds"][warmup:]) * 1e3, 2),
         cpu_percent=round(100 * statistics.fmean(r["cpu_seconds"] / r["wall_seconds"] for r in results), 1),
-        iterations=len(pooled), wrong=sum(r["wrong"] for r in results))
+        iterations=len(pooled), wrong=sum(r["wrong"] for r in results),
+        stolen_percent=round(100 * stolen, 1))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -98,10 +100,10 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append(
             f"**{cell}**: {first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, link goodput "
             f"{first.goodput_gbit:.3f} Gbit/s each way, bound {first.bound_ms:g} ms\n\n"
-            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU |\n"
-            "|---|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
+            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | stolen |\n"
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
                 f"| {row.method} | {row.time_ms:.0f} | {row.p10_ms:.0f} to {row.p90_ms:.0f} | {row.mean_ms:.0f} | "
-                f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% |"
+                f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% | {row.stolen_percent:.0f}% |"
                 + (f" **{row.wrong} wrong values**" if row.wrong else "") + "\n" for row in mine))
     return "\n".join(parts)
 

@@ -22,6 +22,7 @@ from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
 from .config import Config
 from .errors import KVStoreError, ProfileError
+from .key_sets import KeySets
 from .keys import Key, KeyBook
 from .layout import Slice
 from .learner import ProfileLearner
@@ -125,7 +126,9 @@ class ScheduledKVStore(KVStore):
         self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
         self._slice_keys: Dict[Key, List[Key]] = {}
         self._layout: List[Tuple[Key, int]] = []        # (key, part) of every unit of the layout, on all workers alike
+        self._placed: Set[Tuple[Key, int]] = set()      # the same, to look up
         self._learner = ProfileLearner(self._driver, config.warmup)
+        self._key_sets = KeySets()
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
         self._names: Dict[int, str] = {}                # by gradient index
@@ -257,9 +260,11 @@ class ScheduledKVStore(KVStore):
     def _next_iteration(self, parameter: _Scheduled) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
         if parameter.iteration == self._iteration:
+            self._key_sets.iteration_ends(self._iteration)
             self._iteration += 1
             self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
         parameter.iteration = self._iteration
+        self._key_sets.pushed(self._names[parameter.gradient])
         return self._iteration
 
     @staticmethod
@@ -298,6 +303,8 @@ class ScheduledKVStore(KVStore):
             flat = buffer.reshape((-1,))
             keys = self._slice_keys[key]
             arrays = [alias(flat[part.start:part.stop]) for part in self._slices[key]]
+        if self._layout and (key, 0) not in self._placed:
+            logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
         units = [self._new_unit(name, array, gradient, *self._orders_of(key, part))
                  for part, (name, array) in enumerate(zip(keys, arrays))]
         self._unit_gradients += [gradient] * len(units)
@@ -329,9 +336,11 @@ class ScheduledKVStore(KVStore):
         agreed = self._agreeing.agree(self._optimizer, self._compression != 1, profiled)
         if agreed.rate:
             self._driver.rates_known(agreed.rate)
+        self._driver.unit_known(agreed.unit)
         self._slices = self._agreeing.slices(agreed.unit)
         self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
         self._layout = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
+        self._placed = set(self._layout)
         if agreed.in_order:
             self.close()
             self._driver = None                     # from here on as if it had never been scheduled

@@ -6,6 +6,7 @@ by itself. Units never cross gradients, so a parameter that is not pushed in som
 from typing import List, NamedTuple, Optional
 
 UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost more per message than they save in waiting
+UNIT_SHARE = 1 / 256        # of a worker's bytes per iteration: a smaller unit cannot shorten the iteration by as much as it costs
 MIN_UNIT = 32_000           # bytes
 MAX_UNIT = 4_000_000        # bytes
 START_RATE = 125e6          # bytes/s where nothing was measured
@@ -20,13 +21,16 @@ class Slice(NamedTuple):
     stop: int
 
 
-def unit_bytes(policy: str, rate: Optional[float], forced: Optional[int]) -> int:
+def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[int]) -> int:
     """The size of a unit in bytes; 0 leaves every gradient whole.
 
-    ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``forced`` is the user's own choice (bytes).
+    ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``total`` what it pushes per iteration (bytes);
+    ``forced`` is the user's own choice (bytes).
 
-    >>> unit_bytes("prophet", 59e6, None)
+    >>> unit_bytes("prophet", 59e6, 50_000_000, None)
     236000
+    >>> unit_bytes("prophet", 59e6, 102_400_000, None)
+    400000
     """
     if forced is not None:
         return forced
@@ -36,7 +40,7 @@ def unit_bytes(policy: str, rate: Optional[float], forced: Optional[int]) -> int
         return P3_UNIT
     if policy == "credit":
         return CREDIT_UNIT
-    size = (rate or START_RATE) * UNIT_SECONDS
+    size = max((rate or START_RATE) * UNIT_SECONDS, total * UNIT_SHARE)
     return int(min(MAX_UNIT, max(MIN_UNIT, size)))
 
 

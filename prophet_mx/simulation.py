@@ -107,6 +107,7 @@ class Simulation:
         rank = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
             scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
+        scheduler.set_unit(max((unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1), default=0))
         first = self.step_times[0]
         scheduler.set_steps(self.step_of, [(time - first) * slowness for time in self.step_times])
         for link in range(self.cluster.servers):

@@ -105,7 +105,7 @@ def test_a_row_drops_the_warm_up_and_takes_the_median():
 
 
 def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
-    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 10, 7)
+    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 10, 7, 3.0)
     table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
     assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
     assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from prophet_mx._core import Scheduler
 
-POLICIES = ("fifo", "priority", "prophet")
+POLICIES = ("fifo", "priority", "prophet", "credit", "prophet-icpp21")
 WIDE = -1
+IDLE = 16384                                                   # in flight up to here counts as an idle link
 
 
 class Model:
@@ -31,6 +32,13 @@ class Model:
         self.sent = []                                          # every unit ever sent, in order
         self.iteration = 0
         self.t = 0.0
+        self.literal = policy == "prophet-icpp21" and window == 0
+        self.step_of, self.due = [], []
+        self.newest, self.began, self.arrived = -1, 0.0, -1     # the paper's rule: iteration, its start, the latest step
+
+    def set_steps(self, step_of, due):
+        self.scheduler.set_steps(step_of, due)
+        self.step_of, self.due = step_of, due
 
     def share(self, unit):
         size, link, _ = self.units[unit]
@@ -52,7 +60,17 @@ class Model:
         return self.scheduler.link_state(link)[name]
 
     def window_open(self, unit, link):
-        return self.released[link] - self.drained[link] < self.limit(link, "window")
+        in_flight = self.released[link] - self.drained[link]
+        if self.literal:
+            interval = self.interval()
+            return (in_flight + self.share(unit) <= self.limit(link, "rate") * interval) if interval > 0 else in_flight <= IDLE
+        return self.policy == "credit" or in_flight < self.limit(link, "window")
+
+    def interval(self):
+        """Seconds until the next step of the newest iteration is due; 0 if none is."""
+        if self.arrived + 1 >= len(self.due):
+            return 0
+        return max(0, self.began + self.due[self.arrived + 1] - self.t)
 
     def lead_allows(self, unit, link):
         lead = self.limit(link, "lead")
@@ -72,6 +90,10 @@ class Model:
         self.rounds[unit] += 1
         self.urgency[unit] = (self.sequence, 0) if self.policy == "fifo" else (iteration, unit)
         self.sequence += 1
+        if iteration > self.newest:
+            self.newest, self.began, self.arrived = iteration, self.t, -1
+        if iteration == self.newest and self.step_of:
+            self.arrived = max(self.arrived, self.step_of[unit])
         self.scheduler.check()
 
     def drain(self, link, amount):
@@ -110,7 +132,7 @@ class Model:
             assert self.lead_allows(unit, link), f"unit {unit} passed the lead limit of link {link}: {state}"
             in_flight = self.released[link] - self.drained[link]
             most = 4 * state["window"] if self.policy == "prophet" else 0          # of a predicted block
-            assert in_flight < state["window"] or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
+            assert self.window_open(unit, link) or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
         for other in self.of_state("ready"):
             if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
                 assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
@@ -123,7 +145,7 @@ class Model:
             ready = [u for u in self.of_state("ready", link) if self.units[u][1] == link]
             if not ready:
                 continue
-            free = [u for u in ready if self.lead_allows(u, link)]
+            free = sorted((u for u in ready if self.lead_allows(u, link)), key=lambda u: self.urgency[u])
             if free and self.window_open(free[0], link):
                 # Only a more urgent unit for all servers, which waits for another link's window, keeps it back.
                 blockers = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
@@ -156,7 +178,7 @@ def install_steps(model, rng):
     count = len(model.units)
     steps = rng.randint(1, 4)
     members = sorted((rng.randrange(steps) for _ in range(count)), reverse=True)
-    model.scheduler.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
+    model.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
 
 
 @settings(max_examples=300)

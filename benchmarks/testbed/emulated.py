@@ -13,6 +13,7 @@ checked at the end.
 """
 import ctypes
 import json
+import random
 import resource
 import sys
 import time
@@ -37,6 +38,7 @@ class Task:
     pushpull : True for one ``pushpull`` per parameter, False for ``push`` then ``pull``.
     spans : whether to keep when each operation ran.
     slowdown : compute time of worker i times ``slowdown[i]``, if given.
+    jitter : each operation's time is its own times a random number between ``1 - jitter`` and ``1 + jitter``.
     """
 
     profile: str
@@ -45,6 +47,7 @@ class Task:
     pushpull: bool = True
     spans: bool = False
     slowdown: Tuple[float, ...] = ()
+    jitter: float = 0.0
 
     def save(self, path: str) -> None:
         with open(path, "w") as file:
@@ -91,9 +94,11 @@ def backward_steps(profile: GradientProfile) -> List[Tuple[List[int], float]]:
 class Model:
     """The arrays of a profile's model, and its operations on an accelerator."""
 
-    def __init__(self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0) -> None:
+    def __init__(self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0,
+                 jitter: float = 0.0) -> None:
         import mxnet as mx
-        self.profile, self.device, self.rank, self.workers, self.stretch = profile, accelerator, rank, workers, stretch
+        self.profile, self.device, self.rank, self.workers = profile, accelerator, rank, workers
+        self.stretch, self.jitter, self._random = stretch, jitter, random.Random(rank)
         self.elements = [max(1, gradient.bytes // 4) for gradient in profile.gradients]
         self.weights = [mx.nd.zeros((count,)) for count in self.elements]
         self.gradients = [mx.nd.zeros((count,)) for count in self.elements]
@@ -109,14 +114,17 @@ class Model:
         for place, (indices, seconds) in enumerate(self.forwards):
             checks = [(self._weight_at[i], self.elements[i], total(self.workers, i, iteration - 1)) for i in indices]
             self.device.op([self.states[place]] + [self.weights[i] for i in indices], [self.states[place + 1]],
-                           seconds * self.stretch, tag=_tag(iteration, FORWARD, place), checks=checks if iteration else ())
+                           self._seconds(seconds), tag=_tag(iteration, FORWARD, place), checks=checks if iteration else ())
 
     def backward(self, iteration: int) -> None:
         """Push one backward pass."""
         for place, (indices, seconds) in enumerate(self.steps):
             stamps = [(self._gradient_at[i], self.elements[i], stamp(self.rank, i, iteration)) for i in indices]
             self.device.op([self.output] if place == 0 else [], [self.states[0]] + [self.gradients[i] for i in indices],
-                           seconds * self.stretch, tag=_tag(iteration, BACKWARD, place), stamps=stamps)
+                           self._seconds(seconds), tag=_tag(iteration, BACKWARD, place), stamps=stamps)
+
+    def _seconds(self, nominal: float) -> float:
+        return nominal * self.stretch * (1 + self.jitter * self._random.uniform(-1, 1))
 
     def wrong_at_end(self, iterations: int) -> int:
         """Elements of all weights that differ from what the last iteration must have left. Waits for them."""
@@ -160,7 +168,8 @@ def train(task: Task) -> Dict[str, Any]:
         kv = ScheduledKVStore(kv)
     stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
     with _core.Accelerator() as accelerator:
-        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch)
+        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch,
+                      task.jitter)
         names = [gradient.name for gradient in model.profile.gradients]
         for name, weight in zip(names, model.weights):
             kv.broadcast(name, weight, out=weight)

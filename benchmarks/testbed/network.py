@@ -174,6 +174,14 @@ class Testbed:
             _run("ip", "-n", space, "route", "replace", f"{_SUBNET}.0.0/24", "dev", "eth0", "src", address,
                  "congctl", self.congestion)                   # a namespace may not choose by sysctl what the host restricts
 
+    def set_rate(self, rate: float) -> None:
+        """Change every link to ``rate`` bytes/s, in both directions, while it is used."""
+        shape = Shape.for_rate(rate)
+        for node in self.nodes:
+            for space, device in ((self.namespace(node), "eth0"), (self.namespace("hub"), node)):
+                _run("tc", "-n", space, "qdisc", "change", "dev", device, "root", *shape.qdisc())
+        self.rate, self.shape = rate, shape
+
     def popen(self, node: str, command: List[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start ``command`` in the namespace of ``node``; ended by :meth:`close` if it still runs. Takes Popen's options."""
         process = subprocess.Popen(["ip", "netns", "exec", self.namespace(node)] + command, **options)
