@@ -2,6 +2,8 @@
 from types import MappingProxyType
 from typing import Mapping, NamedTuple
 
+from prophet_mx.errors import ConfigError
+
 
 class Method(NamedTuple):
     """How a job's workers train.
@@ -33,5 +35,15 @@ METHODS = {method.name: method for method in (
     _policy("credit"),                                         # ByteScheduler's, with its default credit and partition
     _policy("prophet-icpp21"),                                 # the paper's rule to the letter
 )}
+
+
+def parse(text: str) -> Method:
+    """The method of a name, or of a name and settings for all the job's processes: ``prophet:PROPHET_UNIT=4MB``. Raises ConfigError."""
+    name, *settings = text.split(":")
+    if name not in METHODS or not all("=" in setting for setting in settings):
+        raise ConfigError(f"no method {text!r}; there are {', '.join(METHODS)}, each with :NAME=VALUE behind it if wanted")
+    known = METHODS[name]
+    return known._replace(name=text, env={**known.env, **dict(setting.split("=", 1) for setting in settings)})
+
 
 STANDARD = ("pushpull", "push+pull", "p3", "fifo", "priority", "prophet")

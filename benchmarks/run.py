@@ -5,21 +5,24 @@
 Each cell gets a testbed of its own, whose goodput is measured first. The methods take turns (A B C A B C ...), so that what
 happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every value that a worker pulls is checked.
 A virtual machine may lose its processor to others for a time: ``--max-stolen 0.1`` repeats a job during which more than a tenth
-of a core was taken, up to ``--tries`` times, and keeps the least disturbed; the choice does not look at the times.
+of a core was taken, up to ``--tries`` times, and keeps the least disturbed; the choice does not look at the times. Other work
+on the machine that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
 The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
 """
 import argparse
+import fcntl
 import json
 import shlex
 import statistics
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
 
 from .cells import Cell, Load
-from .methods import METHODS, STANDARD, Method
+from .methods import METHODS, STANDARD, Method, parse
 from .report import Row, iteration_times, make_row, markdown, write
 from .stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
@@ -48,7 +51,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         cells = [Cell.parse(text) for text in options.cell]
         for cell in cells:
-            found = run_cell(cell, [METHODS[name] for name in options.methods], options)
+            found = run_cell(cell, [parse(name) for name in options.methods], options)
             rows += found
             failed = failed or len(found) < len(options.methods) or any(row.wrong for row in found)
     except NeedsRoot as error:
@@ -73,7 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--cell", action="append", required=True, metavar="PROFILE,KEY=VALUE,...",
                         help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated")
     parser.add_argument("--methods", type=_methods, default=list(STANDARD),
-                        help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)})")
+                        help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in "
+                             "prophet:PROPHET_UNIT=4MB")
     parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
     parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
     parser.add_argument("--warmup", type=_count, default=5, help="iterations dropped before them (default 5)")
@@ -81,6 +85,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
                         help="processor time that others may take during a job, in cores (default 0.1)")
     parser.add_argument("--tries", type=_count, default=1, help="how often to run a job that was disturbed more (default 1)")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
     parser.add_argument("--raw", type=Path, metavar="FOLDER",
@@ -90,10 +95,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _methods(text: str) -> List[str]:
     names = list(METHODS) if text == "all" else text.split(",")
-    unknown = [name for name in names if name not in METHODS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"no method {unknown[0]!r}; there are {', '.join(METHODS)}")
-    return names
+    try:
+        return [parse(name).name for name in names]
+    except ProphetError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _count(text: str) -> int:
@@ -113,7 +118,8 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
     jobs: Dict[str, List[Job]] = {method.name: [] for method in methods}
     broken = set()
     with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-        goodput = measure(bed)
+        with turn(options.lock):
+            goodput = measure(bed)
         load = cell.load(goodput.link)
         print(f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
               f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s", flush=True)
@@ -141,6 +147,17 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
             for method in methods if method.name not in broken]
 
 
+@contextmanager
+def turn(lock: Optional[Path]) -> Iterator[None]:
+    """Holds the lock on a file, if one is given. Waits for it without limit."""
+    if lock is None:
+        yield
+        return
+    with open(lock, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace) -> Job:
     """Run one job, again if it was disturbed too much, and return the least disturbed. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
@@ -148,9 +165,10 @@ def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: ar
                 cell.jitter or 0.0)
     least: Optional[Job] = None
     for _ in range(options.tries):
-        stolen = Stolen()
-        workers = run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout)
-        job = Job(workers, stolen.cores())
+        with turn(options.lock):
+            stolen = Stolen()
+            workers = run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout)
+            job = Job(workers, stolen.cores())
         if least is None or job.stolen < least.stolen:
             least = job
         if least.stolen <= options.max_stolen:

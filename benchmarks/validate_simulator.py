@@ -37,10 +37,10 @@ COSTS_FILE = RESULTS / "simulator_costs.json"
 
 # What the fit tries, in the fields of prophet_mx.simulator.Cluster (seconds, seconds/byte).
 GRID = {
-    "message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4),
-    "server_message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4),
+    "message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),
+    "server_message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),
     "server_byte_seconds": (0.0, 1e-10, 2e-10, 5e-10, 1e-9, 2e-9, 4e-9),
-    "rtt": (0.0, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3),
+    "rtt": (0.0, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2),
 }
 ROUNDS = 2
 
