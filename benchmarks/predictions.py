@@ -1,11 +1,12 @@
-"""``prophet-mx predict`` against the testbed: predicted and measured time per iteration of each cell and method, and the median error.
+"""``prophet-mx predict`` against the testbed: predicted and measured time per iteration of each cell and method, and the median
+error.
 
     python -m benchmarks.predictions benchmarks/results/quick.csv
     python -m benchmarks.predictions benchmarks/results/quick.csv --costs benchmarks/results/simulator_costs.json
 
-Reads what ``benchmarks.run`` wrote and predicts every row that has a model, from the cell's profile and its measured goodput. Without
---costs messages cost nothing, as in ``prophet-mx predict``. With a file of costs, rows of the cells that these were fitted on are marked
-and not counted. ``benchmarks.validate_simulator`` makes such a file.
+Reads what ``benchmarks.run`` wrote and predicts every row that has a model, from the cell's profile and its measured goodput.
+Without --costs messages cost nothing, as in ``prophet-mx predict``. With a file of costs, rows of the cells that these were
+fitted on are marked and not counted. ``benchmarks.validate_simulator`` makes such a file.
 
 Exit code 1 if the median error is 10% or more, or nothing was predicted; 2 if a file cannot be used.
 """

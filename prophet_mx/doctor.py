@@ -4,8 +4,8 @@ import json
 import os
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
-from .doctor_checks import (ERROR, OK, WARNING, Finding, Job, check_engine, check_files, check_job, check_mxnet, check_mxnet_settings,
-                            check_port_variable, check_python, check_settings, check_van)
+from .doctor_checks import (ERROR, OK, WARNING, Finding, Job, check_engine, check_files, check_job, check_mxnet,
+                            check_mxnet_settings, check_port_variable, check_python, check_settings, check_van)
 from .doctor_network import check_nic, check_scheduler, check_tcp_info
 
 CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (

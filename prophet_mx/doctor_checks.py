@@ -1,7 +1,7 @@
 """The checks of ``prophet-mx doctor`` that look at this machine's software and at the job's environment; see also doctor_network.
 
-A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it runs, but
-slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
+A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
+runs, but slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
 """
 import difflib
 import json
@@ -10,6 +10,7 @@ import resource
 import subprocess
 import sys
 from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
@@ -106,7 +107,8 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
                       "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2")
         return
     if not found["mxnet"].startswith("1.9."):
-        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known", "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
+        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known",
+                      "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
     else:
         yield Finding("mxnet", OK, found["mxnet"])
     if found["dist"]:
@@ -114,7 +116,8 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     else:
         yield Finding("dist_kvstore", ERROR, "this MXNet was built without DIST_KVSTORE: no dist_sync", "install a wheel from PyPI")
     if found["cuda"] and not found["gpus"]:
-        yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
+        yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU",
+                      "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
     elif found["cuda"]:
         yield Finding("gpu", OK, f"{found['gpus']} seen by MXNet")
     if "core_error" in found:
@@ -148,7 +151,7 @@ def check_port_variable(job: Job) -> Iterator[Finding]:
     if "PORT" not in job.environ:
         yield Finding("PORT", OK, "not set")
         return
-    found = f"PORT={job.environ['PORT']} is set: ps-lite makes every process listen on that port, and the second one on a machine fails"
+    found = f"PORT={job.environ['PORT']} is set: ps-lite makes every process listen on it, and the second one on a machine fails"
     if "DMLC_ROLE" in job.environ:
         yield Finding("PORT", ERROR, found, "unset PORT in the job's environment")
     else:
@@ -165,11 +168,13 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
     bound, servers = job.number("MXNET_KVSTORE_BIGARRAY_BOUND"), job.number("DMLC_NUM_SERVER") or 2
     if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
         fine = False
-        yield Finding("mxnet_settings", WARNING, f"MXNET_KVSTORE_BIGARRAY_BOUND={bound}: even small slices are split over all servers",
+        yield Finding("mxnet_settings", WARNING,
+                      f"MXNET_KVSTORE_BIGARRAY_BOUND={bound}: even small slices are split over all servers",
                       "unset MXNET_KVSTORE_BIGARRAY_BOUND (1000000)")
     if job.number("PS_DROP_MSG"):
         fine = False
-        yield Finding("mxnet_settings", ERROR, f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
+        yield Finding("mxnet_settings", ERROR,
+                      f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
                       "unset PS_DROP_MSG")
     if fine:
         yield Finding("mxnet_settings", OK, "none defeats scheduling")
@@ -191,6 +196,9 @@ def check_settings(job: Job) -> Iterator[Finding]:
         except ConfigError as error:
             wrong.append(Finding("settings", ERROR, str(error).partition("; allowed: ")[0],
                                  f"allowed: {str(error).partition('; allowed: ')[2]}"))
+    if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
+        wrong.append(Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client",
+                             "pip install 'prophet_mx[metrics]'"))
     yield from wrong
     if wrong:
         return
@@ -208,7 +216,8 @@ def check_files(job: Job) -> Iterator[Finding]:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
     else:
-        yield Finding("open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}")
+        yield Finding("open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}",
+                      f"ulimit -n {max(4096, needed)}")
 
 
 def check_job(job: Job) -> Iterator[Finding]:
@@ -219,7 +228,8 @@ def check_job(job: Job) -> Iterator[Finding]:
         yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
         return
     if missing:
-        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are", "set it for every process, or none")
+        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are",
+                      "set it for every process, or none")
         return
     role = job.environ["DMLC_ROLE"]
     wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]

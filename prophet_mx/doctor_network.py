@@ -105,7 +105,8 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
     local = address.startswith("127.") or _own_address((address, port)) == address
     low, high = local_port_range()
     if local and low <= port <= high:
-        yield Finding("scheduler", WARNING, f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
+        yield Finding("scheduler", WARNING,
+                      f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
                       f"choose a port below {low}")
     answers = _connect(address, port)
     if answers is None:

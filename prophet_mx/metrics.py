@@ -1,8 +1,8 @@
 """What an operator sees of a running job: log lines, a Prometheus endpoint, TensorBoard scalars.
 
 All three show the same numbers, those of :func:`between`: what the scheduler's counters say of the time from one sample to a later
-one. Samples are taken in the caller's thread when an iteration begins, so the store is never called from two threads; the endpoint's
-thread reads the newest sample, and is joined when the store is closed.
+one. Samples are taken in the caller's thread when an iteration begins, so the store is never called from two threads; the
+endpoint's thread reads the newest sample, and is joined when the store is closed.
 """
 import logging
 import socketserver
@@ -60,9 +60,10 @@ class Sample(NamedTuple):
 def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     """What happened from one sample to a later one.
 
-    Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``unit_wait_seconds`` (mean over units,
-    from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit); ``utilisation`` (share of the
-    link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers, as measured last).
+    Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``unit_wait_seconds`` (mean over
+    units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit); ``utilisation``
+    (share of the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers,
+    as measured last).
     """
     def grown(name: str) -> float:
         return later.state[name] - earlier.state[name]
@@ -134,8 +135,8 @@ class Endpoint:
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError:
-            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed without the package prometheus_client; allowed: after "
-                              "\"pip install 'prophet_mx[metrics]'\"") from None
+            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed without the package "
+                              "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\"") from None
         self._labels = (str(rank), config.policy)
         self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)     # the last but one, the newest
         self._began = 0.0               # wall-clock time of the newest iteration (seconds since 1970)
@@ -146,8 +147,8 @@ class Endpoint:
             self._server = make_server(host, port, make_wsgi_app(registry), _Server, _QuietHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, its port "
-                              f"({reason}); allowed: a port from which on there is a free one for every rank") from None
+            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
+                              f"its port ({reason}); allowed: a port from which on there is a free one for every rank") from None
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="prophet_mx-metrics", daemon=True)
         self._thread.start()
         logger.info("metrics: http://%s:%d/metrics", host, port)
@@ -176,7 +177,8 @@ class Endpoint:
         for name, text in _COUNTERS.items():
             yield family(CounterMetricFamily, name, text, newest.state[name])
         yield family(GaugeMetricFamily, "last_iteration_timestamp_seconds", "When the newest iteration began.", self._began)
-        rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.", labels=labels + ["server"])
+        rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.",
+                                  labels=labels + ["server"])
         for server, link in enumerate(newest.state["links"]):
             rates.add_metric((*self._labels, str(server)), link["rate"])
         yield rates

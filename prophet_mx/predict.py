@@ -1,9 +1,9 @@
 """Predicts the time of an iteration, and whether scheduling can help at all: ``prophet-mx predict``.
 
-A prediction is a simulation (:mod:`prophet_mx.simulator`) of a recorded profile on a cluster of the given rate, put beside the lower
-bound. Whether scheduling helps is read from the predicted times, never from rho alone: the gain also depends on where a model's large
-gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/predictions.py``), so a gain below that is
-called none.
+A prediction is a simulation (:mod:`prophet_mx.simulator`) of a recorded profile on a cluster of the given rate, put beside the
+lower bound. Whether scheduling helps is read from the predicted times, never from rho alone: the gain also depends on where a
+model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/predictions.py``), so a
+gain below that is called none.
 """
 import json
 import math
@@ -66,8 +66,8 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
 def estimated_compute(profile: GradientProfile) -> float:
     """Seconds of forward and backward of a recorded profile, which knows only when gradients became ready.
 
-    Backward lasts from its start to the last step: the recorded time from the first step to the last, and before it the mean interval
-    between steps. Forward takes half as long as backward.
+    Backward lasts from its start to the last step: the recorded time from the first step to the last, and before it the mean
+    interval between steps. Forward takes half as long as backward.
 
     Raises
     ------
@@ -76,8 +76,8 @@ def estimated_compute(profile: GradientProfile) -> float:
     """
     intervals = profile.step_intervals()
     if not intervals or not sum(intervals) > 0:
-        raise ProfileError(f"profile {profile.name!r} has neither compute times nor steps to estimate them from; allowed: with --compute, "
-                           "the time of an iteration without communication")
+        raise ProfileError(f"profile {profile.name!r} has neither compute times nor steps to estimate them from; allowed: with "
+                           "--compute, the time of an iteration without communication")
     return 1.5 * (sum(intervals) + sum(intervals) / len(intervals))
 
 
@@ -143,25 +143,26 @@ class Prediction:
         return Verdict(gain >= MARGIN, best, gain, self._sentence(best, gain))
 
     def _sentence(self, best: str, gain: float) -> str:
-        plain = self.seconds[PLAIN]
+        plain, fastest = milliseconds(self.seconds[PLAIN]), milliseconds(self.seconds[best])
         if gain >= MARGIN:
-            text = (f"Scheduling helps: with {best} an iteration takes {milliseconds(self.seconds[best])} instead of {milliseconds(plain)}, "
-                    f"{1 + gain:.2f} times as fast.")
+            text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast."
             idle = 1 - self.compute / self.seconds[best]
             if idle > 0.5:
-                text += (f" Workers still wait for the network {idle:.0%} of the time: less traffic (fp16, larger batches, gradient "
-                         "compression), more servers or a faster network would gain more.")
+                text += (f" Workers still wait for the network {idle:.0%} of the time: less traffic (fp16, larger batches, "
+                         "gradient compression), more servers or a faster network would gain more.")
             return text
-        why = f"Scheduling cannot help here (predicted gain {max(gain, 0):.1%}, less than the {MARGIN:.0%} a prediction may be wrong by): "
-        if plain <= self.compute * (1 + MARGIN):
-            return why + (f"rho is {self.rho:.3g}, too small: the network's {milliseconds(self.communication)} hide behind {milliseconds(self.compute)} of "
-                          "computing without it.")
-        if plain <= self.bound * (1 + MARGIN):
-            return why + (f"rho is {self.rho:.3g}, too large: the network is busy for {milliseconds(self.communication)} of {milliseconds(plain)} in any order "
-                          "of sending. What helps is less traffic (fp16, larger batches, gradient compression), more servers or a faster "
-                          "network.")
-        return why + (f"an ideal link would take {milliseconds(self.bound)} instead of {milliseconds(plain)}, but none of the policies comes near it on this "
-                      "cluster, because of what its messages cost or of how few gradients there are to choose from.")
+        why = (f"Scheduling cannot help here (predicted gain {max(gain, 0):.1%}, less than the {MARGIN:.0%} a prediction "
+               "may be wrong by): ")
+        if self.seconds[PLAIN] <= self.compute * (1 + MARGIN):
+            return why + (f"rho is {self.rho:.3g}, too small: the network's {milliseconds(self.communication)} hide behind "
+                          f"{milliseconds(self.compute)} of computing without it.")
+        if self.seconds[PLAIN] <= self.bound * (1 + MARGIN):
+            return why + (f"rho is {self.rho:.3g}, too large: the network is busy for {milliseconds(self.communication)} of "
+                          f"{plain} in any order of sending. What helps is less traffic (fp16, larger batches, gradient "
+                          "compression), more servers or a faster network.")
+        return why + (f"an ideal link would take {milliseconds(self.bound)} instead of {plain}, but none of the policies comes "
+                      "near it on this cluster, because of what its messages cost or of how few gradients there are to "
+                      "choose from.")
 
 
 def predict(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policies: Sequence[str] = POLICIES, *,
@@ -172,8 +173,8 @@ def predict(profile: GradientProfile, rate: float, workers: int = 2, servers: in
     for policy in dict.fromkeys([PLAIN, *policies]):
         result = predicted_result(profile, rate, workers, servers, policy, costs=costs, bigarray=bigarray)
         seconds[policy], bound = result.seconds, result.bound
-    return Prediction(rate, workers, servers, profile.compute_seconds, communication_seconds(profile, worker_rate(rate, workers, servers)),
-                      bound, seconds)
+    communication = communication_seconds(profile, worker_rate(rate, workers, servers))
+    return Prediction(rate, workers, servers, profile.compute_seconds, communication, bound, seconds)
 
 
 class UsefulRates(NamedTuple):
@@ -192,13 +193,14 @@ class UsefulRates(NamedTuple):
 
 def useful_rates(profile: GradientProfile, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
                  costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_ELEMENTS) -> Optional[UsefulRates]:
-    """Where scheduling this job pays, from predictions at rates that make rho 1/16 to 16, a factor of 1.4 apart; None if nowhere."""
+    """Where scheduling this job pays, from predictions at rates from rho 1/16 to 16, a factor of 1.4 apart; None if nowhere."""
     share = worker_rate(1.0, workers, servers)
     gains: List[Tuple[float, float]] = []
     for rho in sorted(RHOS, reverse=True):
         rate = profile.total_bytes / (rho * profile.compute_seconds) / share
-        times = [predicted_seconds(profile, rate, workers, servers, name, costs=costs, bigarray=bigarray) for name in (PLAIN, policy)]
-        gains.append((times[0] / times[1] - 1, rate))
+        plain, own = (predicted_seconds(profile, rate, workers, servers, name, costs=costs, bigarray=bigarray)
+                      for name in (PLAIN, policy))
+        gains.append((plain / own - 1, rate))
     useful = [rate for gain, rate in gains if gain >= MARGIN]
     if not useful:
         return None
@@ -208,7 +210,7 @@ def useful_rates(profile: GradientProfile, workers: int = 2, servers: int = 1, p
 
 def complete(profile: GradientProfile, compute: Optional[float]) -> Tuple[GradientProfile, str]:
     """The profile with compute times, of ``compute`` seconds in all if that is given, and where they come from, in a word."""
-    if profile.has_compute:
+    if profile.has_compute and profile.compute_seconds > 0:
         return profile.scaled(compute), "as in the profile" if compute is None else "as given"
     if compute is not None:
         return with_compute(profile, compute), "as given"

@@ -51,8 +51,9 @@ def test_the_base_and_mxnet_are_build_arguments_with_cuda_11_2_as_the_default():
 
 def test_the_makefile_installs_what_the_argument_says():
     make = shutil.which("make") or pytest.skip("needs make")
-    text = subprocess.run([make, "-s", "-f", "Makefile", "-f", "-", "shown"], cwd=str(ROOT), env={"PATH": os.environ["PATH"], "MXNET": "cu112"},
-                          input="shown:\n\t@echo $(EXTRAS)\n", stdout=subprocess.PIPE, universal_newlines=True, timeout=30).stdout
+    text = subprocess.run([make, "-s", "-f", "Makefile", "-f", "-", "shown"], cwd=str(ROOT),
+                          env={"PATH": os.environ["PATH"], "MXNET": "cu112"}, input="shown:\n\t@echo $(EXTRAS)\n",
+                          stdout=subprocess.PIPE, universal_newlines=True, timeout=30).stdout
     extras = text.split()[0].split(",")
     assert extras[0] == "cu112" and "cpu" not in extras
     setup = (ROOT / "setup.py").read_text(encoding="utf-8")

@@ -13,11 +13,12 @@ import pytest
 
 import prophet_mx
 from cluster import package_env
-from prophet_mx.doctor_checks import ERROR, OK, WARNING, Job, check_files, check_job, check_mxnet, check_port_variable
+from prophet_mx.doctor_checks import ERROR, OK, WARNING, Job, check_files, check_job, check_mxnet, check_port_variable, check_settings
 from prophet_mx.doctor_network import check_nic, check_scheduler, local_port_range, no_answer
 from prophet_mx.launch import free_port
 
-JOB = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_WORKER": "2", "DMLC_NUM_SERVER": "1"}
+JOB = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_WORKER": "2",
+       "DMLC_NUM_SERVER": "1"}
 
 
 def doctor(*arguments, env=None, package=None):
@@ -42,8 +43,8 @@ def test_a_healthy_machine():
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     status = {line[1]: line[0] for line in lines[:-1]}
-    assert all(status[name] == OK for name in ("python", "numpy", "mxnet", "dist_kvstore", "core", "engine", "van", "settings", "PORT",
-                                               "tcp_info", "job", "scheduler")), done.stdout
+    assert all(status[name] == OK for name in ("python", "numpy", "mxnet", "dist_kvstore", "core", "engine", "van", "settings",
+                                               "PORT", "tcp_info", "job", "scheduler")), done.stdout
     assert lines[-1][-1] == "error" and lines[-1][-2] == "0"
 
 
@@ -53,8 +54,8 @@ def test_everything_that_is_wrong_is_named_at_once():
         "PROPHET_POLICIES": "fifo", "PROPHET_UNIT": "5 apples", "PS_DROP_MSG": "10", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "1000"})
     assert done.returncode == 1, done.stderr
     found = findings(done)
-    for check, part in {"engine": "NaiveEngine", "van": "p3", "PORT": "unset PORT", "nic": "203.0.113.77", "mxnet_settings": "PS_DROP_MSG"
-                        }.items():
+    for check, part in {"engine": "NaiveEngine", "van": "p3", "PORT": "unset PORT", "nic": "203.0.113.77",
+                        "mxnet_settings": "PS_DROP_MSG"}.items():
         assert found[check][0] == ERROR and part in found[check][1], found
     settings = [one for one in json.loads(done.stdout) if one["check"] == "settings"]
     assert [one["status"] for one in settings] == [ERROR, ERROR]
@@ -116,7 +117,8 @@ def test_the_scheduler_port():
     assert lost.status == ERROR and "DMLC_PS_ROOT_URI" in lost.do
 
 
-@pytest.mark.parametrize("reason, status, part", [("refused", WARNING, "start the scheduler first"), ("timed out", ERROR, "firewalls")])
+@pytest.mark.parametrize("reason, status, part", [
+    ("refused", WARNING, "start the scheduler first"), ("timed out", ERROR, "firewalls")])
 def test_a_scheduler_elsewhere_that_does_not_answer(reason, status, part):
     found = no_answer("198.51.100.1:9091", reason)
     assert found.status == status and part in found.do
@@ -137,6 +139,12 @@ def test_the_interface():
     assert only(check_nic(Job({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
     found = only(check_nic(Job({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
     assert found.status == WARNING and "takes the first, eth0" in found.found and "such as ib0" in found.do
+
+
+def test_an_endpoint_without_its_package(monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)     # as if it were not installed
+    found = only(check_settings(Job({"PROPHET_METRICS_PORT": "9400"})))
+    assert found.status == ERROR and "prophet_mx[metrics]" in found.do
 
 
 def test_the_limit_of_open_files():

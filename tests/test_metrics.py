@@ -67,7 +67,8 @@ def test_a_job_shows_its_statistics_in_all_three_ways_and_ends(tmp_path):
     result = run_cluster(JOB, 2, 1, args=[port, tmp_path], timeout=60, grace=20)
     assert not any(process.ended_by_launcher for process in result.processes), result.logs()
     for worker in result.workers:
-        logged = re.findall(r"prophet_mx INFO: iterations (\d+) to (\d+): ([\d.]+) ms each, ([\d.]+) MB in (\d+) units", worker.output)
+        logged = re.findall(r"prophet_mx INFO: iterations (\d+) to (\d+): ([\d.]+) ms each, ([\d.]+) MB in (\d+) units",
+                            worker.output)
         assert [(int(a), int(b)) for a, b, *_ in logged] == [(1, 11), (11, 21), (21, 31)], result.logs()
         for _, _, milliseconds, megabytes, units in logged:
             assert float(milliseconds) >= 20 and float(megabytes) == pytest.approx(0.4, abs=0.09) and 4 <= int(units) <= 6
@@ -173,13 +174,6 @@ def test_a_callback_of_an_unscheduled_store_still_has_the_time(tmp_path):
         callback = ScalarLogger(store, writer, every=2)
         for _ in range(5):
             callback()
-    assert [(tag, step) for tag, step, _ in scalars_in(tmp_path)] == [("prophet_mx/iteration_seconds", 3), ("prophet_mx/iteration_seconds", 5)]
+    assert [(tag, step) for tag, step, _ in scalars_in(tmp_path)] == [("prophet_mx/iteration_seconds", step) for step in (3, 5)]
     with pytest.raises(ConfigError, match="every=0"):
         ScalarLogger(store, writer, every=0)
-
-
-@pytest.mark.parametrize("name, value", [("log_level", "loud"), ("log_every", -1), ("metrics_port", 0), ("metrics_port", 65536),
-                                         ("metrics_host", "localhost"), ("metrics_host", "::1")])
-def test_wrong_settings(name, value):
-    with pytest.raises(ConfigError, match=f"PROPHET_{name.upper()}="):
-        Config.from_env({f"PROPHET_{name.upper()}": str(value)})

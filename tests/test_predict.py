@@ -68,7 +68,8 @@ EVEN = GradientProfile("even", [Gradient(f"g{i}", 10**5, forward=0.001, backward
 
 
 @pytest.mark.parametrize("profile, rho, helps, words", [
-    (RESNET18, 0.02, False, "too small"), (RESNET18, 1, True, "times as fast"), (RESNET18, 4, True, "Workers still wait for the network"),
+    (RESNET18, 0.02, False, "too small"), (RESNET18, 1, True, "times as fast"),
+    (RESNET18, 4, True, "Workers still wait for the network"),
     (EVEN, 1, True, "times as fast"), (EVEN, 100, False, "too large")])
 def test_the_sentence_says_why(profile, rho, helps, words):
     verdict = predict(profile, rate_for(rho, profile), policies=["prophet"]).verdict
@@ -121,7 +122,8 @@ def test_the_command_in_json_without_compute_time(file):
 
 
 @pytest.mark.parametrize("text, part", [
-    ('{"costs": {"rtt": 0.001}}', None), ('{"rtt": 0.001}', None), ('{"wrong": 1}', "rtt"), ("[]", "JSON object"), ("{", "JSON object"),
+    ('{"costs": {"rtt": 0.001}}', None), ('{"rtt": 0.001}', None), ('{"wrong": 1}', "rtt"), ("[]", "JSON object"),
+    ("{", "JSON object"),
     ('{"rtt": -1}', "rtt=-1"), ('{"rtt": "fast"}', "rtt='fast'")])
 def test_files_of_costs(tmp_path, text, part):
     path = tmp_path / "costs.json"
@@ -135,7 +137,8 @@ def test_files_of_costs(tmp_path, text, part):
 
 @pytest.mark.parametrize("options, part", [
     (["--bandwidth", "0"], "'0' is not allowed"), (["--bandwidth", "1Gbit", "--workers", "0"], "'0' is not allowed"),
-    (["--bandwidth", "1Gbit", "--policy", "off"], "'off' is not allowed"), (["--bandwidth", "1Gbit", "--costs", "/none"], "cannot be read"),
+    (["--bandwidth", "1Gbit", "--policy", "off"], "'off' is not allowed"),
+    (["--bandwidth", "1Gbit", "--costs", "/none"], "cannot be read"),
     (["--bandwidth", "1Gbit", "--compute", "1us"], "is not allowed")])
 def test_wrong_arguments_are_one_line(file, options, part):
     done = cli("predict", "--profile", file, "--no-range", *options)
@@ -158,7 +161,8 @@ def test_predictions_are_compared_with_measured_cells(tmp_path, capsys):
     true = {}
     for row in read([path]):
         load = row.cell.load(row.goodput)
-        true[row.method] = 1e3 * predicted_seconds(load.profile, row.goodput, 2, 1, "plain" if row.method == "pushpull" else row.method)
+        policy = "plain" if row.method == "pushpull" else row.method
+        true[row.method] = 1e3 * predicted_seconds(load.profile, row.goodput, 2, 1, policy)
     measured({"pushpull": true["pushpull"] / 1.1, "prophet": true["prophet"] / 1.02, "p3": 5})
     assert predictions.main([str(path)]) == 0
     out = capsys.readouterr().out

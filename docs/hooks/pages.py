@@ -1,7 +1,7 @@
 """What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, the settings from the README.
 
-``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK` becomes the
-README's table, so that there is one table. Pages that mkdocs.yml does not list follow the ones that it does.
+``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK`
+becomes the README's table, so that there is one table. Pages that mkdocs.yml does not list follow the ones that it does.
 """
 import inspect
 import os
@@ -19,14 +19,16 @@ GENERATED_LAST = 2              # entries of nav that stay at its end: commands.
 
 # What the reference shows, by module: everything in its __all__, or the names given.
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
-    ("prophet_mx", ()), ("prophet_mx.profile", ()), ("prophet_mx.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
+    ("prophet_mx", ()), ("prophet_mx.profile", ()),
+    ("prophet_mx.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
     ("prophet_mx.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
-    ("prophet_mx.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates", "estimated_compute")),
+    ("prophet_mx.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates",
+                            "estimated_compute")),
     ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")), ("prophet_mx.launch", ("run_job", "JobResult", "ProcessResult")),
     ("prophet_mx.doctor", ("examine",)), ("prophet_mx.doctor_checks", ("Finding",)),
 )
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-_ROLE = re.compile(r":\w+:`~?(?:[\w.]*\.)?(\w+)`")
+_ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")       # with a ~ only the last part of the name is shown
 _ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
 
 
@@ -109,8 +111,9 @@ def describe(name: str, value: Any) -> Iterator[str]:
 
 def signature(value: Any) -> str:
     """As it is called: with types and defaults, without the module names in front of types."""
-    text = str(inspect.signature(value))
-    return re.sub(r"\b(?:typing|prophet_mx|mxnet)\.(?:\w+\.)*(?=[A-Z])", "", re.sub(r"\(self,? ?", "(", text))
+    text = re.sub(r"^\((?:self|cls)(?:, )?", "(", str(inspect.signature(value)))
+    text = re.sub(r"\b(?:typing|prophet_mx|mxnet)\.(?:\w+\.)*(?=[A-Z])", "", text)
+    return re.sub(r"(: |-> )'([\w.]+)'(?=[,)]|$| =)", r"\1\2", text)      # of types that are written as texts
 
 
 def text_of(value: Any) -> str:
