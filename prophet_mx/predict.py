@@ -21,6 +21,7 @@ __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "estimated_compute", "loa
            "useful_rates"]
 
 MARGIN = 0.04                   # share of an iteration's time: predictions are wrong by about that, in the median
+FEWEST_STEPS = 5                # from which a compute time is estimated
 ITERATIONS, WARMUP = 4, 4       # simulated; iterations are alike after two or three
 RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))      # at which useful_rates looks: 1/16 to 16
 COSTS: Mapping[str, float] = {}     # what messages cost unless given, by field of Cluster: nothing
@@ -64,20 +65,22 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
 
 
 def estimated_compute(profile: GradientProfile) -> float:
-    """Seconds of forward and backward of a recorded profile, which knows only when gradients became ready.
+    """Seconds of forward and backward of a recorded profile, which knows only when gradients became ready: a guess.
 
     Backward lasts from its start to the last step: the recorded time from the first step to the last, and before it the mean
-    interval between steps. Forward takes half as long as backward.
+    interval between steps. Forward takes half as long as backward. With few steps that says too little: then backward runs in a
+    few bulks, and most of its time is before the first step.
 
     Raises
     ------
     ProfileError
-        all gradients became ready in one step, which tells nothing.
+        the gradients became ready in fewer than :data:`FEWEST_STEPS` steps, or all at once.
     """
     intervals = profile.step_intervals()
-    if not intervals or not sum(intervals) > 0:
-        raise ProfileError(f"profile {profile.name!r} has neither compute times nor steps to estimate them from; allowed: with "
-                           "--compute, the time of an iteration without communication")
+    if len(profile.steps) < FEWEST_STEPS or not sum(intervals) > 0:
+        raise ProfileError(f"profile {profile.name!r} has no compute times, and with {len(profile.steps)} step(s) they cannot be "
+                           f"estimated; allowed: from {FEWEST_STEPS} steps on, or with --compute, the time of an iteration without "
+                           "communication: PROPHET_LOG_EVERY shows about that for one worker and one server on one machine")
     return 1.5 * (sum(intervals) + sum(intervals) / len(intervals))
 
 
@@ -214,7 +217,7 @@ def complete(profile: GradientProfile, compute: Optional[float]) -> Tuple[Gradie
         return profile.scaled(compute), "as in the profile" if compute is None else "as given"
     if compute is not None:
         return with_compute(profile, compute), "as given"
-    return with_compute(profile, estimated_compute(profile)), "estimated from the recorded steps; --compute TIME sets it"
+    return with_compute(profile, estimated_compute(profile)), "a guess from the recorded steps (--compute TIME sets it)"
 
 
 def milliseconds(seconds: float) -> str:

@@ -19,8 +19,9 @@ columns:
   speed-up  time with stock MXNet ('plain') / time with this policy
   / bound   time / the lower bound, which no order of sending can beat
 
-A recorded profile knows when gradients become ready, not how long forward takes; without
---compute that is estimated from the steps, and said so. Give as the bandwidth what TCP
+A recorded profile knows when gradients become ready, not how long forward takes. Without
+--compute that is guessed from the steps, and said so, or refused if there are too few;
+the time of an iteration of one worker and one server on one machine is close to it. Give as the bandwidth what TCP
 payload really gets (goodput): about 94% of an Ethernet link's nominal rate. Messages cost
 nothing unless --costs says what: python -m benchmarks.validate_simulator --fit writes
 such a file. A gain under {MARGIN:.0%} is called none: predictions are wrong by that much.
@@ -90,11 +91,11 @@ def where(useful: Optional[UsefulRates], workers: int, servers: int) -> str:
     """At which bandwidths scheduling pays, in a sentence."""
     job = f"For this job with {workers} worker(s) and {servers} server(s)"
     if useful is None:
-        return f"{job} no bandwidth was found at which scheduling gains {MARGIN:.0%}."
+        return f"{job} no bandwidth was found at which the policy prophet gains {MARGIN:.0%}."
     low = _rounded(useful.low) + (", the lowest looked at," if useful.open_below else "")
     high = _rounded(useful.high) + (", the highest looked at" if useful.open_above else "")
-    return (f"{job} scheduling gains {MARGIN:.0%} or more at bandwidths from {low} to {high}; most, {useful.gain:.0%}, at about "
-            f"{_rounded(useful.best)}.")
+    return (f"{job} the policy prophet gains {MARGIN:.0%} or more at bandwidths from {low} to {high}; most, {useful.gain:.0%}, "
+            f"at about {_rounded(useful.best)}.")
 
 
 def _rounded(rate: float) -> str:
