@@ -177,3 +177,8 @@ def test_predictions_are_compared_with_measured_cells(tmp_path, capsys):
 
 def test_every_policy_of_the_simulator_can_be_predicted():
     assert set(predict(RESNET18.scaled(size=0.05), 1e8).seconds) == set(POLICIES)
+
+
+def test_published_measurements_are_predicted_with_a_median_error_under_10_percent(capsys):
+    assert predictions.main([str(DATA.parent / "results" / "quick.csv")]) == 0
+    assert re.search(r"^predicted: \d+ rows of \d+ cells, median error \d\.\d%", capsys.readouterr().out, re.MULTILINE)
