@@ -6,7 +6,8 @@
 # Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it.
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
-EXTRAS  := cpu,test,demo
+MXNET   ?= cpu
+EXTRAS  := $(MXNET),test,demo,metrics,tensorboard,docs
 VENV    := .venv
 PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 ARGS    ?=
@@ -42,7 +43,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test bench bench-full bench-simulator plots wheel clean
+.PHONY: help build demo test bench bench-full bench-simulator plots docs wheel clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -53,10 +54,12 @@ help:
 	@echo 'make bench-full        all models, more rates, four workers and two servers: some hours'
 	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
+	@echo 'make docs    the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
 	@echo 'make wheel   source distribution and wheel into dist/'
 	@echo 'make clean   remove everything that was built'
 	@echo
+	@echo 'MXNET=cu112  build: MXNet for CUDA 11.2 in place of that for CPUs'
 	@echo 'PYTHON=...   the Python to use, 3.8 to 3.11 (default: the first of $(PYTHONS) that works)'
 
 build: $(VENV)/.installed
@@ -83,6 +86,9 @@ plots: build
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'
 	@$(RUN) benchmarks.plots
 
+docs: build
+	@env -u PYTHONPATH $(VENV)/bin/python -m mkdocs build --quiet --strict --site-dir site && echo site/index.html
+
 wheel: build
 	@rm -rf build dist
 	@echo 'building dist/ ...'
@@ -90,7 +96,7 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) build build.log dist prophet_mx.egg-info prophet_mx/*.so _ext/*.c .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/*.so _ext/*.c .demo .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
-from prophet_mx.simulator import BIGARRAY_ELEMENTS, Cluster, default_units, simulate
+from prophet_mx.predict import predicted_seconds
+from prophet_mx.simulator import BIGARRAY_ELEMENTS
 
 from .cells import Cell
 from .report import machine
@@ -80,11 +81,8 @@ def read(paths: Sequence[Path]) -> List[Measured]:
 def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) -> float:
     """Simulated seconds per iteration of a method in a cell whose links carry ``goodput`` bytes/s."""
     load = cell.load(goodput)
-    cluster = Cluster(bandwidth=goodput, workers=cell.workers, servers=cell.servers, **costs)
     bigarray = int(load.env.get("MXNET_KVSTORE_BIGARRAY_BOUND", BIGARRAY_ELEMENTS))
-    policy = POLICY_OF[method]
-    units = default_units(load.profile, cluster, policy, bigarray)
-    return simulate(load.profile, cluster, policy, units, iterations=4, warmup=4).seconds
+    return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=costs, bigarray=bigarray)
 
 
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:

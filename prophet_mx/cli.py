@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch", "simulate_cli")
+COMMANDS = ("launch", "simulate_cli", "predict_cli", "doctor")
 
 EXIT_USAGE = 2
 
@@ -29,7 +29,13 @@ def parser() -> Parser:
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")
     subparsers.required = True
     for name in COMMANDS:
-        import_module("." + name, __package__).add_parser(subparsers)
+        try:
+            module = import_module("." + name, __package__)
+        except ImportError as error:
+            if error.name != __package__ + "._core":
+                raise
+            continue                # what needs no compiled module still works: above all 'doctor', which says how to get it
+        module.add_parser(subparsers)
     return top
 
 

@@ -3,6 +3,7 @@
 Every setting has a field here, an environment variable ``PROPHET_<FIELD>`` and a keyword argument of
 :class:`~prophet_mx.ScheduledKVStore` of the same name. A keyword wins over the environment.
 """
+import ipaddress
 import math
 import os
 import re
@@ -14,6 +15,7 @@ from .errors import ConfigError
 PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")
 DRAINS = ("auto", "tcp", "nic", "predicted")
+LOG_LEVELS = ("debug", "info", "warning", "error")
 
 _SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12, "tib": 2**40}
 _RATE_UNITS = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
@@ -79,6 +81,10 @@ def _count(low: int, high: int) -> Callable[[Any], int]:
     return parse
 
 
+def _address(value: Any) -> str:
+    return str(ipaddress.IPv4Address(str(value).strip()))
+
+
 def _bounded(parse: Callable[[Any], Any], low: float, high: float) -> Callable[[Any], Any]:
     def bounded(value: Any) -> Any:
         number = parse(value)
@@ -115,6 +121,11 @@ _SETTINGS = {
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
+    "log_level": _Setting(_auto(_choice(*LOG_LEVELS)),
+                          "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
+    "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
+    "metrics_port": _Setting(_auto(_count(1, 65535)), "'auto' (no endpoint), or a whole number from 1 to 65535"),
+    "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
 }
 
 
@@ -135,6 +146,10 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
     warmup : iterations whose ready times make the first profile.
+    log_level : from which level on prophet_mx logs, None to leave that to the program.
+    log_every : iterations between two lines of statistics in the log, 0 for none.
+    metrics_port : a worker's Prometheus endpoint listens on this port plus its rank; None for no endpoint.
+    metrics_host : address it listens on.
     """
 
     policy: str = "prophet"
@@ -145,6 +160,10 @@ class Config:
     lead: Optional[int] = None
     profile: Optional[str] = None
     warmup: int = 3
+    log_level: Optional[str] = None
+    log_every: int = 0
+    metrics_port: Optional[int] = None
+    metrics_host: str = "127.0.0.1"
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":

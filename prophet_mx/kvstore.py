@@ -27,6 +27,7 @@ from .keys import Key, KeyBook
 from .layout import Slice
 from .learner import ProfileLearner
 from .link import LinkMonitor
+from .metrics import Metrics, set_up_logging
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
 from .orders import orders
@@ -84,6 +85,7 @@ class ScheduledKVStore(KVStore):
         self.handle = KVStoreHandle()
         self._driver: Optional[_core.Driver] = None
         self._config = Config.from_env(**settings)
+        set_up_logging(self._config)
         if isinstance(kv, ScheduledKVStore):
             raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
         if not isinstance(kv, KVStore):
@@ -97,6 +99,7 @@ class ScheduledKVStore(KVStore):
             bind()
             if self._config.profile and os.path.exists(self._config.profile):
                 self._saved = GradientProfile.load(self._config.profile)
+            self._metrics = Metrics(self._config, kv.rank)
         self._take_over(kv)
         self._keys = KeyBook(int(os.environ.get("DMLC_NUM_SERVER", "1")),
                              int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000)))
@@ -262,6 +265,7 @@ class ScheduledKVStore(KVStore):
         if parameter.iteration == self._iteration:
             self._key_sets.iteration_ends(self._iteration)
             self._iteration += 1
+            self._metrics.iteration(self._iteration, self._driver)
             self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
         parameter.iteration = self._iteration
         self._key_sets.pushed(self._names[parameter.gradient])
@@ -425,6 +429,7 @@ class ScheduledKVStore(KVStore):
         self._driver.stop()
         if self._monitor is not None:
             self._monitor.close()
+        self._metrics.close()
         self._save_profile()
 
     def _save_profile(self) -> None:

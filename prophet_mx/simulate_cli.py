@@ -5,15 +5,14 @@ import io
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from .config import parse_rate, parse_size
+from .arguments import bytes_or_zero, format_rate, listed, number, policy_name, time_seconds, whole
+from .config import parse_rate
 from .errors import ConfigError, ProfileError
 from .profile import GradientProfile
 from .simulation import PLAIN
 from .simulator import MAX_MACHINES, POLICIES, Cluster, Result, simulate
-
-_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
 _EPILOG = """\
 example, 64 workers and 64 servers at three bandwidths:
@@ -60,19 +59,6 @@ HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio",
 WIDTHS = (8, 11, 7, 7, 10, 10, 7, 7)
 
 
-def format_rate(rate: float) -> str:
-    """Bytes/s as bits per second with a unit.
-
-    >>> format_rate(1.25e9), format_rate(12.5e6)
-    ('10Gbit', '100Mbit')
-    """
-    bits = 8 * rate
-    for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
-        if bits >= size:
-            return f"{bits / size:g}{unit}"
-    return f"{bits:g}bit"
-
-
 def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Row]:
     """Simulate every policy on every cluster; ``options`` are those of :func:`~prophet_mx.simulator.simulate`."""
     for cluster in clusters:
@@ -88,77 +74,36 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "simulate", help="predict a job's iteration time on other networks and cluster sizes",
         description="Simulate a training job, its cluster and the scheduler that ships, and print a table of iteration times.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rate, count = _number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), _count(MAX_MACHINES)
-    seconds, zero = _number(_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
+    rate, count = number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), whole(MAX_MACHINES)
+    seconds, zero = number(time_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
     add = parser.add_argument
     add("--profile", required=True, metavar="FILE",
         help="profile of the job: recorded in a job, or made by benchmarks/profiles.py")
-    add("--bandwidth", required=True, type=_list(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
-    add("--workers", type=_list(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
+    add("--bandwidth", required=True, type=listed(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
+    add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
-    add("--policy", type=_list(_policy), default=list(POLICIES), metavar="NAME[,NAME...]",
+    add("--policy", type=listed(policy_name), default=list(POLICIES), metavar="NAME[,NAME...]",
         help=f"one or more of {', '.join(POLICIES)} (default: all)")
-    add("--compute", type=_number(_seconds, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms"), metavar="TIME",
+    add("--compute", type=number(time_seconds, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms"), metavar="TIME",
         help="scale the compute time of an iteration, without communication, to this; a recorded profile needs it")
-    add("--size", type=_number(float, 1e-6, 1e6, "a number from 1e-6 to 1e6"), default=1.0, metavar="FACTOR",
+    add("--size", type=number(float, 1e-6, 1e6, "a number from 1e-6 to 1e6"), default=1.0, metavar="FACTOR",
         help="scale the sizes of all gradients (default: 1)")
     add("--rtt", type=seconds, default=0.0, metavar="TIME", help="round trip of the idle network " + zero)
-    add("--overhead", type=_number(_bytes, 0, 1e6, "a size from 0 to 1 MB such as 200"), default=0.0, metavar="BYTES",
+    add("--overhead", type=number(bytes_or_zero, 0, 1e6, "a size from 0 to 1 MB such as 200"), default=0.0, metavar="BYTES",
         help="bytes a message costs on the wire besides its payload " + zero)
     add("--message-time", type=seconds, default=0.0, metavar="TIME",
         help="time a worker takes to send a message, and to receive one " + zero)
     add("--server-time", type=seconds, default=0.0, metavar="TIME", help="time a server takes for each message " + zero)
     add("--server-rate", type=rate, metavar="RATE", help="bytes a server handles per second (default: no limit)")
-    add("--jitter", type=_number(float, 0, 0.99, "a number from 0 to 0.99"), default=0.0, metavar="SHARE",
+    add("--jitter", type=number(float, 0, 0.99, "a number from 0 to 0.99"), default=0.0, metavar="SHARE",
         help="compute times vary by up to this share, at random per worker and iteration " + zero)
-    add("--straggler", type=_number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",
+    add("--straggler", type=number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",
         help="one worker's compute takes this much longer (default: 1)")
-    add("--seed", type=_number(int, 0, 2**32, "a whole number from 0 to 2**32"), default=0, metavar="N",
+    add("--seed", type=number(int, 0, 2**32, "a whole number from 0 to 2**32"), default=0, metavar="N",
         help="of the jitter (default: 0)")
-    add("--iterations", type=_count(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
+    add("--iterations", type=whole(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
     add("--csv", metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
     parser.set_defaults(run=_run)
-
-
-def _number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], float]:
-    """A type for argparse: what ``parse`` makes of a text, if it is within the limits."""
-    def convert(text: str) -> float:
-        try:
-            value = parse(text)
-        except ValueError:
-            value = low - 1
-        if not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
-        return value
-    return convert
-
-
-def _count(high: int) -> Callable[[str], int]:
-    return _number(int, 1, high, f"a whole number from 1 to {high}")
-
-
-def _list(convert: Callable[[str], Any]) -> Callable[[str], List[Any]]:
-    """A type for argparse: values with commas between them."""
-    return lambda text: [convert(part.strip()) for part in text.split(",")]
-
-
-def _policy(text: str) -> str:
-    if text not in POLICIES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(POLICIES)}")
-    return text
-
-
-def _seconds(text: str) -> float:
-    """A number of seconds, or one with a unit; ValueError if it is neither."""
-    for unit, size in _TIME_UNITS.items():
-        if text.lower().endswith(unit):
-            return float(text[:-len(unit)]) * size
-    return float(text)
-
-
-def _bytes(text: str) -> float:
-    """A size, or 0."""
-    return 0.0 if text.strip() == "0" else float(parse_size(text))
 
 
 def _run(arguments: argparse.Namespace) -> int:

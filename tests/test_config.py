@@ -36,6 +36,10 @@ def test_defaults():
     ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
     ("PROPHET_WARMUP", "1", "warmup", 1),
     ("PROPHET_WARMUP", "1000", "warmup", 1000),
+    ("PROPHET_LOG_LEVEL", "Debug", "log_level", "debug"),
+    ("PROPHET_LOG_EVERY", "100", "log_every", 100),
+    ("PROPHET_METRICS_PORT", "9400", "metrics_port", 9400),
+    ("PROPHET_METRICS_HOST", "0.0.0.0", "metrics_host", "0.0.0.0"),
 ])
 def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
     assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
@@ -91,6 +95,13 @@ WRONG = [
     ("warmup", "1001", "from 1 to 1000"),
     ("warmup", "2.5", "from 1 to 1000"),
     ("warmup", "three", "from 1 to 1000"),
+    ("log_level", "loud", "debug, info, warning, error"),
+    ("log_every", "-1", "from 0 (no lines) to 1000000"),
+    ("log_every", "1e3", "from 0 (no lines) to 1000000"),
+    ("metrics_port", "0", "from 1 to 65535"),
+    ("metrics_port", "65536", "from 1 to 65535"),
+    ("metrics_host", "localhost", "an IPv4 address"),
+    ("metrics_host", "::1", "an IPv4 address"),
 ]
 
 

@@ -1,0 +1,160 @@
+"""What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, the settings from the README.
+
+``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK`
+becomes the README's table, so that there is one table. Pages that mkdocs.yml does not list follow the ones that it does.
+"""
+import inspect
+import os
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Iterator, List, Tuple
+
+from mkdocs.structure.files import File
+
+ROOT = Path(__file__).resolve().parents[2]
+SETTINGS_MARK = "<!-- the README's table of settings -->"
+GENERATED_LAST = 2              # entries of nav that stay at its end: commands.md, reference.md
+
+# What the reference shows, by module: everything in its __all__, or the names given.
+MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
+    ("prophet_mx", ()), ("prophet_mx.profile", ()),
+    ("prophet_mx.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
+    ("prophet_mx.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
+    ("prophet_mx.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates",
+                            "estimated_compute")),
+    ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")), ("prophet_mx.launch", ("run_job", "JobResult", "ProcessResult")),
+    ("prophet_mx.doctor", ("examine",)), ("prophet_mx.doctor_checks", ("Finding",)),
+)
+_SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
+_ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")       # with a ~ only the last part of the name is shown
+_ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
+
+
+def on_config(config: Any) -> Any:
+    """List the pages that mkdocs.yml does not."""
+    listed = {path for entry in config.nav for path in (entry.values() if isinstance(entry, dict) else [entry])}
+    for page in sorted(Path(config.docs_dir).glob("*.md")):
+        if page.name not in listed:
+            config.nav.insert(len(config.nav) - GENERATED_LAST, page.name)
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages that are made here."""
+    # The checkout's package has no compiled core unless it was built in place; then the installed one is described.
+    if not any((ROOT / "prophet_mx").glob("_core.*.so")):
+        sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != ROOT]
+    elif str(ROOT) not in sys.path:
+        sys.path.insert(0, str(ROOT))
+    files.append(File.generated(config, "reference.md", content="\n\n".join(reference())))
+    files.append(File.generated(config, "commands.md", content="\n\n".join(commands())))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put the table of settings where it is asked for."""
+    return markdown.replace(SETTINGS_MARK, settings_table((ROOT / "README.md").read_text(encoding="utf-8")))
+
+
+def settings_table(readme: str) -> str:
+    """The README's table of settings."""
+    table = re.search(r"^\| variable .*(?:\n\|.*)+", readme, re.MULTILINE)
+    if table is None:
+        raise ValueError("README.md has no table that begins with '| variable '")
+    return table.group(0)
+
+
+def commands() -> Iterator[str]:
+    """The page of the commands: what --help prints."""
+    os.environ["COLUMNS"] = "100"
+    from prophet_mx.cli import parser
+
+    yield "# Commands"
+    yield "`prophet-mx COMMAND --help` prints the same; `python -m prophet_mx` is another name for `prophet-mx`."
+    [subparsers] = [action for action in parser()._actions if hasattr(action, "choices") and isinstance(action.choices, dict)]
+    for name, command in subparsers.choices.items():
+        yield f"## prophet-mx {name}"
+        yield "```text\n" + command.format_help().rstrip() + "\n```"
+
+
+def reference() -> Iterator[str]:
+    """The page of the API."""
+    yield "# API reference"
+    yield "Everything a program may use. Times are seconds and sizes bytes unless a line says otherwise."
+    for module_name, names in MODULES:
+        module = import_module(module_name)
+        yield f"## {module_name}"
+        if module_name != "prophet_mx":
+            yield text_of(module)
+        for name in names or [name for name in module.__all__ if not name.startswith("_")]:
+            value = getattr(module, name)
+            if (inspect.isclass(value) or inspect.isfunction(value)) and value.__doc__:
+                yield from describe(name, value)
+
+
+def describe(name: str, value: Any) -> Iterator[str]:
+    """A class with its methods, or a function."""
+    yield f"### {name}"
+    if not (inspect.isclass(value) and issubclass(value, BaseException)):
+        yield f"```python\n{name}{signature(value)}\n```"
+    yield text_of(value)
+    for member, function in sorted(vars(value).items()) if inspect.isclass(value) else ():
+        function = getattr(function, "__func__", getattr(function, "fget", function))
+        if not member.startswith("_") and inspect.isfunction(function) and function.__doc__:
+            yield f"#### {name}.{member}"
+            if not isinstance(vars(value)[member], property):
+                yield f"```python\n{member}{signature(function)}\n```"
+            yield text_of(function)
+
+
+def signature(value: Any) -> str:
+    """As it is called: with types and defaults, without the module names in front of types."""
+    text = re.sub(r"^\((?:self|cls)(?:, )?", "(", str(inspect.signature(value)))
+    text = re.sub(r"\b(?:typing|prophet_mx|mxnet)\.(?:\w+\.)*(?=[A-Z])", "", text)
+    return re.sub(r"(: |-> )'([\w.]+)'(?=[,)]|$| =)", r"\1\2", text)      # of types that are written as texts
+
+
+def text_of(value: Any) -> str:
+    """A docstring as Markdown."""
+    parts = _SECTION.split(inspect.cleandoc(value.__doc__ or ""))
+    shown = [_paragraphs(parts[0])]
+    for title, body in zip(parts[1::2], parts[2::2]):
+        entries, _, rest = body.strip("\n").partition("\n\n")
+        shown.append(f"**{title}**\n\n{_entries(entries, title)}")
+        if rest:
+            shown.append(_paragraphs(rest))
+    return "\n\n".join(filter(None, shown))
+
+
+def _entries(text: str, title: str) -> str:
+    """``name : text`` with continuation lines as a list; errors have the name on a line of its own."""
+    items: List[str] = []
+    for line in text.splitlines():
+        entry = _ENTRY.match(line)
+        if entry and not line.startswith(" "):
+            items.append(f"- `{entry.group(1)}`: {entry.group(2)}")
+        elif not line.startswith(" ") and title == "Raises":
+            items.append(f"- `{line.strip()}`:")
+        else:
+            items.append("    " + line.strip())
+    return _inline("\n".join(items))
+
+
+def _paragraphs(text: str) -> str:
+    """Prose, with examples as code."""
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        lines = block.splitlines()
+        if lines and lines[0].lstrip().startswith(">>>"):
+            blocks.append("```python\n" + "\n".join(re.sub(r" +# doctest:.*", "", line.strip()) for line in lines) + "\n```")
+        elif all(line.startswith("    ") for line in lines):
+            blocks.append("```text\n" + "\n".join(line[4:] for line in lines) + "\n```")
+        else:
+            blocks.append(_inline(block))
+    return "\n\n".join(blocks)
+
+
+def _inline(text: str) -> str:
+    return _ROLE.sub(r"`\1`", text).replace("``", "`")
