@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch", "simulate_cli")
+COMMANDS = ("launch_cli", "simulate_cli")
 
 EXIT_USAGE = 2
 
