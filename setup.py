@@ -35,7 +35,7 @@ setup(
         "cpu": ["mxnet==1.9.1"],
         "cu112": ["mxnet-cu112==1.9.1"],
         "plot": ["matplotlib>=3.5"],
-        "test": ["pytest>=7", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1"],
+        "test": ["pytest>=7", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4"],
         "demo": ["scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8"],
     },
     entry_points={"console_scripts": ["prophet-mx = prophet_mx.cli:main"]},

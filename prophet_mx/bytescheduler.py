@@ -44,11 +44,12 @@ class Translation(NamedTuple):
     notes: List[str]
 
 
-def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str], given: AbstractSet[str] = frozenset()) -> Translation:
+def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str],
+              given: AbstractSet[str] = frozenset()) -> Translation:
     """Settings from the ``BYTESCHEDULER_`` variables of ``environ``.
 
-    A partition and a credit become ``unit`` and ``lead`` only where they mean the same, with the ``policy`` ``credit``: values tuned
-    for ByteScheduler would slow down the others, which measure the link. ``known`` are the settings there are, ``given`` those that
+    A partition and a credit become ``unit`` and ``lead`` only where they mean the same, with the ``policy`` ``credit``: values
+    tuned for ByteScheduler would slow down the others, which measure the link. ``known`` are the settings there are, ``given`` those that
     have a value already, which wins.
 
     >>> translate({"BYTESCHEDULER_CREDIT": "1000000"}, "credit", {"lead"}).settings

@@ -62,7 +62,8 @@ def parse_hosts(text: str, source: str) -> List[Host]:
             continue
         where, name = f"{source}, line {number}", words[0]
         if not _HOST.fullmatch(name):
-            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or user@10.0.0.7")
+            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or "
+                              "user@10.0.0.7")
         if name in hosts:
             raise LaunchError(f"{where}: {name} is there twice; allowed: one line for each host, with slots=N for N workers")
         hosts[name] = Host(name, **_fields(words[1:], where))
@@ -88,8 +89,8 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     """Spread a job over ``hosts``: ``(processes, workers, servers)``.
 
     The scheduler, which does next to nothing, is on the first host. Workers go round the hosts that have a free slot, so that they
-    share as few network interfaces as possible; None is as many as there are slots. Servers go round all hosts and take no slot; None is
-    one on each host that has a worker.
+    share as few network interfaces as possible; None is as many as there are slots. Servers go round all hosts and take no slot;
+    None is one on each host that has a worker.
 
     Raises
     ------
@@ -99,7 +100,8 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     slots = sum(host.slots for host in hosts)
     workers = slots if workers is None else workers
     if workers > slots:
-        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file (slots=N adds more)")
+        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file "
+                          "(slots=N adds more)")
     rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
     of_workers = [i for _, i in sorted(rounds)[:workers]]
     servers = len(set(of_workers)) if servers is None else servers

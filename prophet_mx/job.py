@@ -14,7 +14,8 @@ SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed  
 
 *To end* a process is SIGTERM to its process group, and SIGKILL ``grace`` seconds later. Every process has a group of its own, so
 that its own children (data loaders, a shell's commands) end with it. If this process itself is killed, a guard process kills
-the groups. A process on another host is an ssh client here, which is told in words to end what it runs there (:mod:`prophet_mx.remote`).
+the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
+(:mod:`prophet_mx.remote`).
 
 One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock.
 """
@@ -204,7 +205,8 @@ class Job:
         self._kill_at: Optional[float] = None  # set once the job is being ended
         self._workers_ended_at: Optional[float] = None
 
-    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str], spec: Optional[bytes] = None) -> None:
+    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str],
+              spec: Optional[bytes] = None) -> None:
         """Start ``command`` with the environment ``env``.
 
         With a ``spec`` it is an ssh client that reaches :mod:`prophet_mx.remote`, and ``spec`` what that is to run.

@@ -81,7 +81,7 @@ def run_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: 
 
 def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: float = GRACE, sink: Optional[Sink] = None,
               capture: bool = True, signals: bool = False) -> JobResult:
-    """Run the processes of a job, as :func:`plan_job` or :func:`plan_hosts` gives them; the other parameters are those of :func:`run_job`."""
+    """Run the processes that :func:`plan_job` or :func:`plan_hosts` gives; the other parameters are those of :func:`run_job`."""
     with _caught_signals(signals) as seen:
         job = Job(sink, capture, grace, seen)
         opened: Dict[Host, int] = {}
@@ -104,7 +104,8 @@ def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: 
 
 
 def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
-             role_env: Optional[Mapping[str, Mapping[str, str]]] = None, schedule: bool = False, port: Optional[int] = None) -> List[Plan]:
+             role_env: Optional[Mapping[str, Mapping[str, str]]] = None, schedule: bool = False,
+             port: Optional[int] = None) -> List[Plan]:
     """The processes of a job on this machine; the parameters are those of :func:`run_job`, and the scheduler's ``port``."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= MAX_PROCESSES:
@@ -125,9 +126,9 @@ def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env:
     return plans
 
 
-def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers: Optional[int] = None, servers: Optional[int] = None, *,
-               env: Optional[Mapping[str, str]] = None, grace: float = GRACE, schedule: bool = False,
-               port: Optional[int] = None) -> List[Plan]:
+def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers: Optional[int] = None,
+               servers: Optional[int] = None, *, env: Optional[Mapping[str, str]] = None, grace: float = GRACE,
+               schedule: bool = False, port: Optional[int] = None) -> List[Plan]:
     """The processes of a job on ``hosts``, reached by ``ssh``.
 
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
@@ -145,8 +146,8 @@ def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers:
                          sum(other.role == "worker" and other.host == process.host for other in placed)) for process in placed]
 
 
-def _plan_remote(process: Placed, command: Sequence[str], host: Host, ssh: Ssh, common: Mapping[str, str], address: str, grace: float,
-                 schedule: bool, sharers: int) -> Plan:
+def _plan_remote(process: Placed, command: Sequence[str], host: Host, ssh: Ssh, common: Mapping[str, str], address: str,
+                 grace: float, schedule: bool, sharers: int) -> Plan:
     env = {**common, "DMLC_ROLE": process.role}
     if "DMLC_INTERFACE" not in env:     # the user's own choice of the network would lose against an address
         env["DMLC_NODE_HOST"] = address
@@ -177,7 +178,8 @@ def free_port() -> int:
 
 def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, str]:
     """Where all processes of a job meet."""
-    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
+    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
 
 
 def _defaults(workers: int) -> Dict[str, str]:

@@ -5,7 +5,7 @@ import os
 import shlex
 import signal
 import sys
-from typing import Dict, List, Sequence
+from typing import Callable, Dict, List, Sequence
 
 from .console import Console, terminal_size
 from .errors import LaunchError
@@ -57,8 +57,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "launch", help="run a dist_sync job, on this machine or on several over ssh",
         usage="prophet-mx launch [-n N] [-s N] [--hostfile FILE] [options] -- COMMAND ...",
-        description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on the hosts of a file, and "
-                    "wait for the end.",
+        description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on the hosts of a file, "
+                    "and wait for the end.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("-n", "--workers", type=_count, metavar="N", help="number of workers (default: 2; with --hostfile the number of slots)")
@@ -83,7 +83,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.set_defaults(run=_run)
 
 
-def _whole_number(high: int, what: str):
+def _whole_number(high: int, what: str) -> Callable[[str], int]:
     def parse(text: str) -> int:
         number = int(text) if text.isdigit() and len(text) < 9 else 0
         if not 1 <= number <= high:
@@ -118,7 +118,8 @@ def _run(arguments: argparse.Namespace) -> int:
         if arguments.hostfile:
             for line in _where(plans):
                 console("launch", line, True)
-        return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False, signals=True).exit_code
+        return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False,
+                         signals=True).exit_code
     except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
@@ -140,8 +141,8 @@ def _plans(arguments: argparse.Namespace) -> List[Plan]:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not a text"
-        raise LaunchError(f"--hostfile {arguments.hostfile} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for "
-                          "each host") from None
+        raise LaunchError(f"--hostfile {arguments.hostfile} cannot be read ({why}); give a file with a line such as "
+                          "'gpu1 slots=2' for each host") from None
     ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
     return plan_hosts(command, parse_hosts(text, arguments.hostfile), ssh, arguments.workers, arguments.servers, env=env,
                       grace=arguments.grace, schedule=arguments.schedule, port=arguments.port)
@@ -170,7 +171,7 @@ def _commands(plans: Sequence[Plan]) -> List[str]:
 
 def _where(plans: Sequence[Plan]) -> List[str]:
     """A line for each host: what runs there."""
-    hosts = {plan.host.name: [] for plan in plans}      # type: Dict[str, List[str]]
+    hosts: Dict[str, List[str]] = {plan.host.name: [] for plan in plans}
     for plan in plans:
         hosts[plan.host.name].append(plan.label)
     return [f"{name}: {', '.join(labels)}" for name, labels in hosts.items()]

@@ -1,8 +1,8 @@
 """``python -m prophet_mx.remote``: one process of a job on the host that ``prophet-mx launch`` reached over ssh.
 
 What to run comes as one line of JSON on the standard input, not on the command line: no shell takes it apart, and no other user of
-the host reads it in the list of processes. The input then stays open. As long as it is, the launcher is there; these lines, or its end,
-say what to do:
+the host reads it in the list of processes. The input then stays open. As long as it is, the launcher is there; these lines, or its
+end, say what to do:
 
 =========  =================================================================================
 ``end``    SIGTERM to the process and all it started, SIGKILL ``grace`` seconds later

@@ -1,8 +1,8 @@
 """Scheduling without a changed line: every ``dist_sync`` store that a script makes is wrapped, and a line says so.
 
 ``prophet-mx launch --schedule`` has :func:`install` called right after ``import mxnet``; a program can call it itself. It covers
-``mx.kv.create("dist_sync")`` and the string given to ``Module.fit``, ``Module.init_optimizer``, ``gluon.Trainer`` or ``FeedForward``,
-which all end up in ``mx.kvstore.create``.
+``mx.kv.create("dist_sync")`` and the string given to ``Module.fit``, ``Module.init_optimizer``, ``gluon.Trainer`` or
+``FeedForward``, which all end up in ``mx.kvstore.create``.
 """
 import atexit
 import logging

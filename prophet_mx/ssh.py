@@ -18,7 +18,8 @@ from .hosts import Host
 FORWARDED = ("DMLC_", "PROPHET_", "MXNET_", "PS_", "BYTESCHEDULER_")
 
 # What the launcher itself decides, and what ps-lite sets for its own use.
-_NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
+_NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
+                  "DMLC_NUM_SERVER")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A host that is off or cut off is a failure within a minute; a question for a password, which nobody would see, is one at once.
 _OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4")
@@ -40,7 +41,7 @@ class Ssh:
     directory: str
 
     def command(self, host: Host, env: Mapping[str, str]) -> List[str]:
-        """The ssh client's command line for ``host``; of ``env`` it has only PYTHONPATH, which may be what prophet_mx is found by."""
+        """The ssh client's command line for ``host``; of ``env`` it has only PYTHONPATH, by which prophet_mx may be found."""
         remote = [self.python, "-m", "prophet_mx.remote"]
         if "PYTHONPATH" in env:
             remote = ["env", "PYTHONPATH=" + env["PYTHONPATH"]] + remote

@@ -42,17 +42,19 @@ def running_sshd(folder: Path) -> Iterator[List[str]]:
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=30)
     port = free_port()
-    (folder / "config").write_text(_CONFIG.format(port=port, folder=folder, listen="\n".join("ListenAddress " + a for a in ADDRESSES)))
+    listen = "\n".join("ListenAddress " + address for address in ADDRESSES)
+    (folder / "config").write_text(_CONFIG.format(port=port, folder=folder, listen=listen))
     key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in ADDRESSES))
     options = [f"Port={port}", f"User={getpass.getuser()}", f"IdentityFile={folder}/user_key", "IdentitiesOnly=yes",
                f"UserKnownHostsFile={folder}/known_hosts", "StrictHostKeyChecking=yes", "ControlPath=none"]
     with open(str(folder / "log"), "w", encoding="utf-8") as log:
-        daemon = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        daemon = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stdin=subprocess.DEVNULL, stdout=log,
+                                  stderr=log)
     try:
         _wait_for(port, daemon, folder / "log")
-        tried = subprocess.run(["ssh", "-T", *(word for option in options for word in ("-o", option)), "-o", "BatchMode=yes", ADDRESSES[0],
-                                "true"], timeout=30, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        tried = subprocess.run(["ssh", "-T", *(word for option in options + ["BatchMode=yes"] for word in ("-o", option)),
+                                ADDRESSES[0], "true"], timeout=30, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if tried.returncode != 0:
             pytest.skip(f"sshd lets {getpass.getuser()} not in: {tried.stdout.decode()} {(folder / 'log').read_text()[-500:]}")
         yield options

@@ -43,7 +43,8 @@ def test_timeline_and_debug_become_settings_where_there_are_such():
 def test_each_variable_is_named_once_and_no_number_is_an_error(environ, policy):
     settings, notes = translate(environ, policy, {"unit", "lead"})
     Config.from_env({f"PROPHET_{name.upper()}": value for name, value in settings.items()})      # raises for what is not allowed
-    assert [note.split()[0].partition("=")[0] for note in notes] == sorted(name for name in environ if name.startswith("BYTESCHEDULER_"))
+    found = sorted(name for name in environ if name.startswith("BYTESCHEDULER_"))
+    assert [note.split()[0].partition("=")[0] for note in notes] == found
     for note in notes:
         assert ("not known" in note) == note.startswith("BYTESCHEDULER_NEW")
 

@@ -1,7 +1,7 @@
 """Runs at the start of every Python process of a job started with ``prophet-mx launch --schedule``.
 
-It runs the ``sitecustomize`` that would have run without it, and sees to it that :func:`prophet_mx.scheduled.install` is called right
-after ``import mxnet``. It must be cheap and must not fail: the process need not have anything to do with MXNet.
+It runs the ``sitecustomize`` that would have run without it, and sees to it that :func:`prophet_mx.scheduled.install` is called
+right after ``import mxnet``. It must be cheap and must not fail: the process need not have anything to do with MXNet.
 """
 import importlib.util
 import os
@@ -52,8 +52,8 @@ def _install() -> None:
     except ImportError as error:
         if error.name not in ("prophet_mx", "prophet_mx.scheduled"):
             raise
-        raise ImportError(f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it there, or "
-                          "start the job with the Python that has it") from None
+        raise ImportError(f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it there, "
+                          "or start the job with the Python that has it") from None
     scheduled.install()
 
 

@@ -19,12 +19,14 @@ LABELS = np.arange(32) % 4
 
 def with_module(half):
     net = mx.sym.FullyConnected(mx.sym.Variable("data"), num_hidden=200, name="first")
-    net = mx.sym.SoftmaxOutput(mx.sym.FullyConnected(mx.sym.Activation(net, act_type="tanh"), num_hidden=4, name="last"), name="softmax")
+    net = mx.sym.FullyConnected(mx.sym.Activation(net, act_type="tanh"), num_hidden=4, name="last")
+    net = mx.sym.SoftmaxOutput(net, name="softmax")
     module = mx.mod.Module(net, context=mx.cpu())
     data = mx.io.NDArrayIter(ROWS[half::2], LABELS[half::2].astype("float32"), batch_size=8)
     weights = np.random.RandomState(1)
     shapes = dict(zip(net.list_arguments(), net.infer_shape(data=(8, 10))[0]))
-    start = {name: mx.nd.array(weights.normal(scale=0.1, size=shapes[name])) for name in sorted(shapes) if name not in ("data", "softmax_label")}
+    start = {name: mx.nd.array(weights.normal(scale=0.1, size=shapes[name]))
+             for name in sorted(shapes) if name not in ("data", "softmax_label")}
     module.fit(data, num_epoch=2, kvstore="dist_sync", optimizer="sgd", arg_params=start,
                optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
     return {name: value.asnumpy() for name, value in module.get_params()[0].items()}, module._kvstore
@@ -53,7 +55,8 @@ def main():
     local = create("local")
     weights, store = {"module": with_module, "trainer": with_trainer}[kind](int(os.environ["HALF"]))
     units = store.stats()["units"] if hasattr(store, "stats") else 0
-    print(f"rank {store.rank} of {store.num_workers}: {type(store).__name__} sent {units} units; local: {type(local).__name__}", flush=True)
+    print(f"rank {store.rank} of {store.num_workers}: {type(store).__name__} sent {units} units; local: {type(local).__name__}",
+          flush=True)
     if store.rank == 0:
         with open(path, "wb") as file:
             pickle.dump(weights, file)
