@@ -32,19 +32,23 @@ MAX_SPEC = 1 << 22  # bytes
 
 def main() -> int:
     """Run what the standard input says; return the exit code."""
+    stops: List[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, frame: stops.append(received))
+    guard = Guard()
     try:
         lines = _Lines(sys.stdin.fileno())
         spec = json.loads(lines.first())
         command, env = spec["command"], _environment(spec)
         _enter(spec["directory"])
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
+        guard.add(process.pid)
     except (LaunchError, OSError, ValueError, KeyError) as error:
         print(f"prophet_mx.remote: error: {error}", file=sys.stderr)
+        guard.dismiss()
         return EXIT_CANNOT_START
-    guard = Guard()
-    guard.add(process.pid)
     try:
-        return _wait(process, lines, spec["grace"])
+        return _wait(process, lines, spec["grace"], stops)
     finally:
         _signal(process, signal.SIGKILL)        # what it started itself and left behind
         process.wait()
@@ -105,11 +109,8 @@ class _Lines:
         return bool(data)
 
 
-def _wait(process: "subprocess.Popen[bytes]", lines: _Lines, grace: float) -> int:
-    """Until the process has ended, of itself or because it was told to."""
-    stops: List[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda received, frame: stops.append(received))
+def _wait(process: "subprocess.Popen[bytes]", lines: _Lines, grace: float, stops: List[int]) -> int:
+    """Until the process has ended, of itself or because it was told to; ``stops`` grows with the signals that say so as well."""
     kill_at: Optional[float] = None
     while True:
         # It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.

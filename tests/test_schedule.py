@@ -24,24 +24,39 @@ def job(command, schedule, workers=2, **env):
     return result
 
 
+def trained(path, schedule, *command, **env):
+    """The weights that a job of jobs/unmodified.py leaves, after a look at what its workers said."""
+    result = job([sys.executable, *command, str(path)], schedule, **env)
+    for worker in result.workers:
+        sent = int(worker.output.partition(" sent ")[2].split()[0])
+        assert (sent > 0) == schedule, result.logs()
+        assert ("ScheduledKVStore sent" in worker.output) == schedule and "local: KVStore" in worker.output
+        assert worker.output.count("--schedule: the store 'dist_sync' is scheduled, policy prophet") == schedule, result.logs()
+        assert "made no dist_sync store" not in worker.output
+    weights = pickle.loads(path.read_bytes())
+    assert len(weights) == 4
+    return weights
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind, start", [("module", [str(JOBS / "unmodified.py")]), ("trainer", ["-m", "unmodified"])])
-def test_an_unmodified_script_is_scheduled_and_gives_the_same_weights(kind, start, tmp_path):
-    weights = {}
-    for schedule in (False, True):
-        path = tmp_path / f"{schedule}.pickle"
-        env = package_env({"PYTHONPATH": os.pathsep.join([package_env()["PYTHONPATH"], str(JOBS)])})
-        result = job([sys.executable, *start, kind, str(path)], schedule, **env)
-        weights[schedule] = pickle.loads(path.read_bytes())
-        for worker in result.workers:
-            sent = int(worker.output.partition(" sent ")[2].split()[0])
-            assert (sent > 0) == schedule, result.logs()
-            assert ("ScheduledKVStore sent" in worker.output) == schedule and "local: KVStore" in worker.output
-            assert worker.output.count("--schedule: the store 'dist_sync' is scheduled, policy prophet") == schedule, result.logs()
-            assert "made no dist_sync store" not in worker.output
-    assert sorted(weights[True]) == sorted(weights[False]) and len(weights[True]) == 4
-    for name, value in weights[False].items():
-        assert np.array_equal(weights[True][name], value), name
+def test_a_string_given_to_module(tmp_path):
+    script = str(JOBS / "unmodified.py")
+    plain, scheduled = (trained(tmp_path / f"{schedule}.pickle", schedule, script, "module") for schedule in (False, True))
+    assert sorted(plain) == sorted(scheduled)
+    for name, value in plain.items():
+        assert np.array_equal(scheduled[name], value), name
+
+
+@pytest.mark.cluster
+def test_a_string_given_to_trainer_in_a_module_of_a_package(tmp_path):
+    """Two workers on half of the data each get what one process gets on all of it."""
+    path = os.pathsep.join([package_env()["PYTHONPATH"], str(JOBS)])
+    scheduled = trained(tmp_path / "scheduled.pickle", True, "-m", "unmodified", "trainer", PYTHONPATH=path)
+    done = python(str(JOBS / "unmodified.py"), "trainer", str(tmp_path / "alone.pickle"))
+    assert done.returncode == 0, done.stderr
+    assert "--schedule" not in done.stderr
+    for name, value in pickle.loads((tmp_path / "alone.pickle").read_bytes()).items():
+        np.testing.assert_allclose(scheduled[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 @pytest.mark.cluster

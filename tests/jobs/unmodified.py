@@ -2,7 +2,8 @@
 
 usage: unmodified.py module|trainer FILE        the weights of rank 0 go to FILE
 
-Both make their dist_sync store themselves, from a string. The variable HALF (0 or 1) says which half of the data is this worker's.
+Both make their store themselves, from the string 'dist_sync'. The variable HALF (0 or 1) says which half of the data is this
+worker's; without it a Trainer works on all data in this process alone.
 """
 import os
 import pickle
@@ -32,7 +33,8 @@ def with_module(half):
     return {name: value.asnumpy() for name, value in module.get_params()[0].items()}, module._kvstore
 
 
-def with_trainer(half):
+def with_trainer(half=None):
+    part = slice(half, None, 1 if half is None else 2)
     net = gluon.nn.HybridSequential(prefix="g_")
     with net.name_scope():
         net.add(gluon.nn.Dense(100, activation="tanh", in_units=10), gluon.nn.Dense(4, in_units=100))
@@ -40,11 +42,12 @@ def with_trainer(half):
     weights = np.random.RandomState(2)
     for _, parameter in sorted(net.collect_params().items()):
         parameter.set_data(mx.nd.array(weights.normal(scale=0.1, size=parameter.shape)))
-    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01}, kvstore="dist_sync")
+    trainer = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01},
+                            kvstore="local" if half is None else "dist_sync")
     loss = gluon.loss.SoftmaxCrossEntropyLoss()
     for _ in range(4):
         with autograd.record():
-            value = loss(net(mx.nd.array(ROWS[half::2])), mx.nd.array(LABELS[half::2]))
+            value = loss(net(mx.nd.array(ROWS[part])), mx.nd.array(LABELS[part]))
         value.backward()
         trainer.step(32)
     return {name: parameter.data().asnumpy() for name, parameter in net.collect_params().items()}, trainer._kvstore
@@ -53,7 +56,10 @@ def with_trainer(half):
 def main():
     kind, path = sys.argv[1:]
     local = create("local")
-    weights, store = {"module": with_module, "trainer": with_trainer}[kind](int(os.environ["HALF"]))
+    if "HALF" in os.environ:
+        weights, store = {"module": with_module, "trainer": with_trainer}[kind](int(os.environ["HALF"]))
+    else:
+        weights, store = with_trainer()[0], local
     units = store.stats()["units"] if hasattr(store, "stats") else 0
     print(f"rank {store.rank} of {store.num_workers}: {type(store).__name__} sent {units} units; local: {type(local).__name__}",
           flush=True)
