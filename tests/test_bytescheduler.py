@@ -1,6 +1,6 @@
 """Variables of ByteScheduler: what becomes a setting, and that each is named."""
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import prophet_mx
@@ -38,11 +38,12 @@ def test_timeline_and_debug_become_settings_where_there_are_such():
     assert translate(environ, "prophet", {"timeline"}, given={"timeline"}).settings == {}
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(sorted(NOT_NEEDED) + ["BYTESCHEDULER_NEW", "OTHER"]), st.text(max_size=8)),
        st.sampled_from(["prophet", "credit"]))
 def test_each_variable_is_named_once_and_no_number_is_an_error(environ, policy):
-    settings, notes = translate(environ, policy, {"unit", "lead"})
-    Config.from_env({f"PROPHET_{name.upper()}": value for name, value in settings.items()})      # raises for what is not allowed
+    mapped, notes = translate(environ, policy, {"unit", "lead"})
+    Config.from_env({f"PROPHET_{name.upper()}": value for name, value in mapped.items()})      # raises for what is not allowed
     found = sorted(name for name in environ if name.startswith("BYTESCHEDULER_"))
     assert [note.split()[0].partition("=")[0] for note in notes] == found
     for note in notes:

@@ -24,39 +24,40 @@ def job(command, schedule, workers=2, **env):
     return result
 
 
-def trained(path, schedule, *command, **env):
-    """The weights that a job of jobs/unmodified.py leaves, after a look at what its workers said."""
-    result = job([sys.executable, *command, str(path)], schedule, **env)
-    for worker in result.workers:
-        sent = int(worker.output.partition(" sent ")[2].split()[0])
-        assert (sent > 0) == schedule, result.logs()
-        assert ("ScheduledKVStore sent" in worker.output) == schedule and "local: KVStore" in worker.output
-        assert worker.output.count("--schedule: the store 'dist_sync' is scheduled, policy prophet") == schedule, result.logs()
-        assert "made no dist_sync store" not in worker.output
-    weights = pickle.loads(path.read_bytes())
-    assert len(weights) == 4
-    return weights
-
-
-@pytest.mark.cluster
-def test_a_string_given_to_module(tmp_path):
-    script = str(JOBS / "unmodified.py")
-    plain, scheduled = (trained(tmp_path / f"{schedule}.pickle", schedule, script, "module") for schedule in (False, True))
-    assert sorted(plain) == sorted(scheduled)
-    for name, value in plain.items():
-        assert np.array_equal(scheduled[name], value), name
-
-
-@pytest.mark.cluster
-def test_a_string_given_to_trainer_in_a_module_of_a_package(tmp_path):
-    """Two workers on half of the data each get what one process gets on all of it."""
-    path = os.pathsep.join([package_env()["PYTHONPATH"], str(JOBS)])
-    scheduled = trained(tmp_path / "scheduled.pickle", True, "-m", "unmodified", "trainer", PYTHONPATH=path)
-    done = python(str(JOBS / "unmodified.py"), "trainer", str(tmp_path / "alone.pickle"))
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """What one process without servers gets on all data, and what it wrote to stderr; it runs with the hook, too."""
+    path = tmp_path_factory.mktemp("alone") / "weights.pickle"
+    done = python(str(JOBS / "unmodified.py"), "alone", str(path), DMLC_ROLE="worker")
     assert done.returncode == 0, done.stderr
-    assert "--schedule" not in done.stderr
-    for name, value in pickle.loads((tmp_path / "alone.pickle").read_bytes()).items():
-        np.testing.assert_allclose(scheduled[name], value, rtol=1e-4, atol=1e-6, err_msg=name)
+    return pickle.loads(path.read_bytes()), done.stderr
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind, start", [("module", [str(JOBS / "unmodified.py")]), ("trainer", ["-m", "unmodified"])])
+def test_the_store_that_module_or_trainer_makes_of_a_string_is_scheduled(kind, start, alone, tmp_path):
+    """Two workers, on half of the data each, get what one process gets on all of it."""
+    path = os.pathsep.join([package_env()["PYTHONPATH"], str(JOBS)])
+    result = job([sys.executable, *start, kind, str(tmp_path / "weights.pickle")], True, PYTHONPATH=path)
+    for worker in result.workers:
+        assert "ScheduledKVStore sent" in worker.output and "local: KVStore" in worker.output, result.logs()
+        assert int(worker.output.partition(" sent ")[2].split()[0]) > 0, result.logs()
+        assert worker.output.count("--schedule: the store 'dist_sync' is scheduled, policy prophet") == 1, result.logs()
+        assert "made no dist_sync store" not in worker.output
+    weights = pickle.loads((tmp_path / "weights.pickle").read_bytes())
+    assert len(weights) == 4
+    for name, value in weights.items():
+        np.testing.assert_allclose(value, alone[0][name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+
+def test_a_worker_that_makes_no_dist_sync_store_is_told(alone):
+    assert alone[1].splitlines()[-1].startswith("prophet_mx: --schedule: this script made no dist_sync store")
+
+
+@pytest.mark.cluster
+def test_it_is_off_unless_asked_for():
+    result = job([sys.executable, "-c", "import mxnet as mx; print(type(mx.kv.create('dist_sync')).__name__)"], False, workers=1)
+    assert result.workers[0].output.splitlines()[-1] == "KVStore"
 
 
 @pytest.mark.cluster
@@ -77,19 +78,18 @@ def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_varia
         kv.init('a', mx.nd.zeros(2000000))
         value = mx.nd.zeros(2000000)
         kv.pushpull('a', mx.nd.ones(2000000), out=value)
-        assert (value == 2).asnumpy().all()
+        assert (value == 1).asnumpy().all()
         print('units', kv.stats()['units'], 'policy', kv.stats()['policy'])
         """))
     path = os.pathsep.join([package_env()["PYTHONPATH"], str(tmp_path)])
-    result = job([sys.executable, str(tmp_path / "train.py")], True, PYTHONPATH=path,
+    result = job([sys.executable, str(tmp_path / "train.py")], True, workers=1, PYTHONPATH=path,
                  BYTESCHEDULER_PARTITION="500000", BYTESCHEDULER_CREDIT_TUNING="1", BYTESCHEDULER_SURPRISE="1")
-    logs = [worker.output for worker in result.workers]
-    for log in logs:
-        other = str(tmp_path / "sitecustomize.py")
-        assert f"custom {other} {other}" in log
-        assert "units 4 policy credit" in log, log       # 2,000,000 parameters in partitions of 500,000
-        assert "twice: this store is a ScheduledKVStore already" in log
-    [line] = [line for line in "\n".join(logs).splitlines() if "variables of ByteScheduler" in line and "UNIT" in line]  # by rank 0
+    log = result.workers[0].output
+    other = str(tmp_path / "sitecustomize.py")
+    assert f"custom {other} {other}" in log
+    assert "units 4 policy credit" in log, log       # 2,000,000 parameters in partitions of 500,000
+    assert "twice: this store is a ScheduledKVStore already" in log
+    [line] = [line for line in log.splitlines() if "variables of ByteScheduler" in line and "UNIT" in line]
     assert "BYTESCHEDULER_PARTITION=500000 is taken as PROPHET_UNIT=2000000" in line
     assert "BYTESCHEDULER_CREDIT_TUNING is not needed" in line and "BYTESCHEDULER_SURPRISE is not known" in line
 
@@ -102,12 +102,6 @@ def python(*arguments, **env):
 def test_a_program_without_mxnet_is_left_alone():
     done = python("-c", "import sys; print({'mxnet', 'prophet_mx', 'numpy'}.intersection(sys.modules) or '[]')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
-
-
-def test_a_worker_that_makes_no_store_is_told():
-    done = python("-c", "import mxnet as mx; print(type(mx.kv.create('local')).__name__)", DMLC_ROLE="worker")
-    assert done.stdout == "KVStore\n"
-    assert done.stderr.splitlines()[-1].startswith("prophet_mx: --schedule: this script made no dist_sync store")
 
 
 def test_a_python_without_prophet_mx_is_an_error_that_says_so(tmp_path):

@@ -46,7 +46,7 @@ def launch(*arguments, **more):
 @contextmanager
 def running(hosts, code, count):
     """A launcher whose job has printed ``count`` pids: yields it, the pids, and a function that reads the rest of its output."""
-    launcher = subprocess.Popen([*PROPHET_MX, "launch", "--grace", "2", "--timeout", str(LIMIT), *hosts, "-n", "2", "-s", "1", "--",
+    launcher = subprocess.Popen([*PROPHET_MX, "launch", "--grace", "1", "--timeout", str(LIMIT), *hosts, "-n", "2", "-s", "1", "--",
                                  *PYTHON, dedent(code)],
                                 env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
     pids, text, deadline = [], "", time.monotonic() + LIMIT
