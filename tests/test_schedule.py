@@ -54,10 +54,10 @@ def test_a_worker_that_makes_no_dist_sync_store_is_told(alone):
     assert alone[1].splitlines()[-1].startswith("prophet_mx: --schedule: this script made no dist_sync store")
 
 
-@pytest.mark.cluster
-def test_it_is_off_unless_asked_for():
-    result = job([sys.executable, "-c", "import mxnet as mx; print(type(mx.kv.create('dist_sync')).__name__)"], False, workers=1)
-    assert result.workers[0].output.splitlines()[-1] == "KVStore"
+@pytest.mark.parametrize("schedule", [False, True])
+def test_it_is_off_unless_asked_for(schedule):
+    result = job(["sh", "-c", "echo $PYTHONPATH"], schedule, workers=1)
+    assert [FOLDER in process.output for process in result.processes] == 3 * [schedule]
 
 
 @pytest.mark.cluster

@@ -3,7 +3,8 @@
 usage: unmodified.py module|trainer FILE        the weights of rank 0 go to FILE
        unmodified.py alone FILE                 both, on all data in this process
 
-Both make their store themselves, from the string 'dist_sync'. The variable HALF (0 or 1) says which half of the data is this worker's.
+Both make their store themselves, from the string 'dist_sync'. The variable HALF (0 or 1) says which half of the data is this
+worker's.
 """
 import os
 import pickle
