@@ -7,6 +7,7 @@
 MXNet itself is imported when :class:`ScheduledKVStore` is first used: importing it in a process whose ``DMLC_ROLE`` is
 ``server`` or ``scheduler`` never returns, and tools such as ``prophet-mx launch`` do not need it.
 """
+from difflib import get_close_matches
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -32,4 +33,5 @@ def __getattr__(name: str) -> Any:
     if name == "ScheduledKVStore":
         from .kvstore import ScheduledKVStore
         return ScheduledKVStore
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    similar = ["ScheduledKVStore"] if "kvstore" in name.lower() else get_close_matches(name, __all__, n=1)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f"; did you mean {similar[0]!r}?" if similar else ""))

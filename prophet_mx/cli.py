@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch", "simulate_cli", "predict_cli", "doctor")
+COMMANDS = ("launch_cli", "simulate_cli", "predict_cli", "doctor")
 
 EXIT_USAGE = 2
 
@@ -25,7 +25,8 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser of ``prophet-mx`` with all its subcommands."""
-    top = Parser(prog="prophet-mx", description="Tools for MXNet dist_sync training scheduled by prophet_mx.")
+    top = Parser(prog="prophet-mx", description="Tools for MXNet dist_sync training scheduled by prophet_mx.",
+                 epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")
     subparsers.required = True
     for name in COMMANDS:

@@ -8,8 +8,9 @@ import math
 import os
 import re
 from dataclasses import dataclass, fields
-from typing import Any, Callable, Mapping, NamedTuple, Optional
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
+from . import bytescheduler
 from .errors import ConfigError
 
 PREFIX = "PROPHET_"
@@ -174,6 +175,11 @@ class Config:
         ConfigError
             a value is not allowed, or an override or a ``PROPHET_`` variable is not a setting.
         """
+        return cls.read(environ, **overrides)[0]
+
+    @classmethod
+    def read(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Tuple[Config, List[str]]":
+        """As :meth:`from_env`, and what was made of each ``BYTESCHEDULER_`` variable, in words."""
         environ = os.environ if environ is None else environ
         names = [field.name for field in fields(cls)]
         for variable in environ:
@@ -191,7 +197,10 @@ class Config:
             elif environ.get(PREFIX + name.upper(), "").strip():
                 variable = PREFIX + name.upper()
                 values[name] = _parsed(name, variable, environ[variable].strip())
-        return cls(**values)
+        translation = bytescheduler.translate(environ, values.get("policy", cls.policy), set(names), set(values))
+        for name, text in translation.settings.items():
+            values[name] = _parsed(name, f"{PREFIX}{name.upper()} (from a {bytescheduler.PREFIX} variable)", text)
+        return cls(**values), translation.notes
 
 
 def _parsed(name: str, source: str, value: Any) -> Any:

@@ -4,7 +4,7 @@ A program draws a progress bar by writing ``\\r`` and the line anew. What a ``\\
 and in a log it would be noise, so only two things count: the *newest state* of a line that is being redrawn, and the *final line*.
 """
 import shutil
-from typing import Iterator, TextIO, Tuple
+from typing import Iterator, Optional, TextIO, Tuple
 
 MAX_LINE = 1 << 16
 """Bytes after which a line is handed on although it has not ended."""
@@ -61,16 +61,20 @@ def _text(line: bytes) -> str:
 class Console:
     """Prints lines with their process's label; on a terminal it also redraws the progress bar of one process in place.
 
-    Without a terminal a bar is printed once, in its final state.
+    That process is the first that draws one: often only rank 0 does, and the ranks are not known here. Without a terminal a bar is
+    printed once, in its final state.
     """
 
-    def __init__(self, stream: TextIO, bar_of: str) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._bar_of = bar_of if stream.isatty() else None
+        self._terminal = stream.isatty()
+        self._bar_of: Optional[str] = None
         self._bar = ""
 
     def __call__(self, label: str, text: str, final: bool) -> None:
         line = f"[{label}] {text}"
+        if not final and self._terminal and self._bar_of is None:
+            self._bar_of = label
         if final:
             if label == self._bar_of:
                 clear, self._bar = _CLEAR if self._bar else "", ""

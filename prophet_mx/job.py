@@ -1,4 +1,4 @@
-"""The processes of a job on this machine: start them, read their output, and leave none behind.
+"""The processes of a job: start them, read their output, and leave none behind.
 
 How a job ends, in one place:
 
@@ -14,7 +14,8 @@ SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed  
 
 *To end* a process is SIGTERM to its process group, and SIGKILL ``grace`` seconds later. Every process has a group of its own, so
 that its own children (data loaders, a shell's commands) end with it. If this process itself is killed, a guard process kills
-the groups.
+the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
+(:mod:`prophet_mx.remote`).
 
 One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock.
 """
@@ -33,6 +34,7 @@ EXIT_TIMEOUT = 124
 
 _TICK = 0.05  # seconds between two looks at processes and clock while there is no output
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
+_LAST_WORD = 5.0  # seconds for another host to kill its process and say so, before its connection is given up
 
 Sink = Callable[[str, str, bool], None]
 """``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
@@ -85,7 +87,7 @@ class JobResult:
         return "\n".join(parts)
 
 
-class _Guard:
+class Guard:
     """A shell that kills the job's process groups if this process dies before it says 'done'.
 
     It learns that from the end of its standard input, whose only writer is this process.
@@ -140,12 +142,51 @@ class _Process:
         self.returncode = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
         return True
 
-    def signal(self, number: int) -> None:
-        """Send a signal to the process group."""
+    def hint(self, code: int) -> str:
+        """What an exit code may mean besides the program's own failure, in words to append."""
+        return ""
+
+    def end(self) -> None:
+        """Ask it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it now, and whatever is left of its group. May be called again."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
         try:
             os.killpg(self.popen.pid, number)
         except (ProcessLookupError, PermissionError):
             pass
+
+
+class _RemoteProcess(_Process):
+    """An ssh client whose other side is ``python -m prophet_mx.remote``; its standard input carries what that is to do.
+
+    Killing the client would end the other side as well, but later: nobody would know when.
+    """
+
+    _give_up_at: Optional[float] = None
+
+    def hint(self, code: int) -> str:
+        return " (ssh's code for a connection that failed)" if code == 255 else ""
+
+    def say(self, line: bytes) -> None:
+        try:
+            os.write(self.popen.stdin.fileno(), line + b"\n")
+        except OSError:
+            pass  # the connection is gone: the other side ends its process by itself
+
+    def end(self) -> None:
+        self.say(b"end")
+
+    def kill(self) -> None:
+        if self.returncode is None and self._give_up_at is None:
+            self.say(b"kill")
+            self._give_up_at = time.monotonic() + _LAST_WORD
+        elif self.returncode is not None or time.monotonic() >= self._give_up_at:
+            super().kill()
 
 
 class Job:
@@ -158,22 +199,30 @@ class Job:
         self._signals = signals
         self._processes: List[_Process] = []
         self._selector = selectors.DefaultSelector()
-        self._guard = _Guard()
+        self._guard = Guard()
         self._exit_code = 0
         self._reason = ""
         self._kill_at: Optional[float] = None  # set once the job is being ended
         self._workers_ended_at: Optional[float] = None
 
-    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str],
+              spec: Optional[bytes] = None) -> None:
+        """Start ``command`` with the environment ``env``.
+
+        With a ``spec`` it is an ssh client that reaches :mod:`prophet_mx.remote`, and ``spec`` what that is to run.
+        """
+        stdin = subprocess.DEVNULL if spec is None else subprocess.PIPE
         try:
-            popen = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            popen = subprocess.Popen(command, env=env, stdin=stdin, stdout=subprocess.PIPE,
                                      stderr=subprocess.STDOUT, bufsize=0, start_new_session=True)
         except OSError as error:
             raise LaunchError(f"{label_of(role, index)} could not be started: {error}") from error
         self._guard.add(popen.pid)
-        process = _Process(role, index, popen, self._capture)
+        process = (_Process if spec is None else _RemoteProcess)(role, index, popen, self._capture)
         self._processes.append(process)
         self._selector.register(popen.stdout, selectors.EVENT_READ, process)
+        if spec is not None:
+            process.say(spec)
 
     def wait(self, timeout: Optional[float]) -> None:
         """Until every process has ended, of itself or because the job was ended."""
@@ -189,20 +238,27 @@ class Job:
             if self._workers_ended_at is not None and now >= self._workers_ended_at + self._grace:
                 self._end(0, "")
             if self._kill_at is not None and (now >= self._kill_at or len(self._signals) > 1):
-                self._signal_running(signal.SIGKILL)
+                for process in self._running():
+                    process.kill()
 
     def close(self) -> None:
         """Leave nothing behind: kill what is left of the groups, read what is left of the output."""
-        for process in self._processes:
-            process.signal(signal.SIGKILL)
-        deadline = time.monotonic() + _LAST_OUTPUT
         try:
+            while True:
+                for process in self._processes:
+                    process.kill()
+                if not any(isinstance(process, _RemoteProcess) and not process.poll() for process in self._running()):
+                    break
+                time.sleep(_TICK)
+            deadline = time.monotonic() + _LAST_OUTPUT
             while self._selector.get_map() and time.monotonic() < deadline:
                 self._read(_TICK)
         finally:
             for process in self._processes:
                 process.popen.wait()
                 process.popen.stdout.close()
+                if process.popen.stdin is not None:
+                    process.popen.stdin.close()
             self._selector.close()
             self._guard.dismiss()
 
@@ -230,7 +286,7 @@ class Job:
         for process in ended:
             code = process.returncode
             if code != 0 and not process.ended_by_launcher:
-                how = f"ended with code {code}" if code > 0 else f"was killed by {_signal_name(-code)}"
+                how = f"ended with code {code}{process.hint(code)}" if code > 0 else f"was killed by {_signal_name(-code)}"
                 self._end(code if code > 0 else 128 - code, f"{process.label} {how}")
         if self._workers_ended_at is None and all(p.returncode == 0 for p in self._processes if p.role == "worker"):
             self._workers_ended_at = time.monotonic()
@@ -240,18 +296,17 @@ class Job:
         if self._kill_at is not None:
             return
         self._exit_code, self._reason, self._kill_at = exit_code, reason, time.monotonic() + self._grace
-        running = [process for process in self._processes if process.returncode is None]
+        running = self._running()
         for process in running:
             process.ended_by_launcher = True
         others = ", ".join(process.label for process in running)
         why = reason or f"the workers ended {self._grace:g} s ago"
         self._sink("launch", why + (f"; ending {others}" if others else ""), True)
-        self._signal_running(signal.SIGTERM)
+        for process in running:
+            process.end()
 
-    def _signal_running(self, number: int) -> None:
-        for process in self._processes:
-            if process.returncode is None:
-                process.signal(number)
+    def _running(self) -> List[_Process]:
+        return [process for process in self._processes if process.returncode is None]
 
 
 def _signal_name(number: int) -> str:

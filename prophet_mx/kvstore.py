@@ -80,14 +80,18 @@ class ScheduledKVStore(KVStore):
     >>> module.fit(data, kvstore=kv, num_epoch=10)                          # doctest: +SKIP
     """
 
+    automatic = False       # made by prophet_mx.scheduled: the script may still wrap it itself, as if it were a plain store
+
     def __init__(self, kv: KVStore, **settings: Any) -> None:
         # First of all: __del__ runs also when this raises, and must find a handle that is safe to free.
         self.handle = KVStoreHandle()
         self._driver: Optional[_core.Driver] = None
-        self._config = Config.from_env(**settings)
+        self._config, notes = Config.read(**settings)
         set_up_logging(self._config)
         if isinstance(kv, ScheduledKVStore):
-            raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
+            if not kv.automatic or kv._scheduled:
+                raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
+            kv = kv._given_back()
         if not isinstance(kv, KVStore):
             raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
         if not kv.handle:
@@ -101,6 +105,8 @@ class ScheduledKVStore(KVStore):
                 self._saved = GradientProfile.load(self._config.profile)
             self._metrics = Metrics(self._config, kv.rank)
         self._take_over(kv)
+        if notes and self.rank == 0:
+            logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
         self._keys = KeyBook(int(os.environ.get("DMLC_NUM_SERVER", "1")),
                              int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000)))
         self._scheduled: Dict[Key, _Scheduled] = {}
@@ -121,6 +127,15 @@ class ScheduledKVStore(KVStore):
         self._updater = kv._updater
         self._updater_func = kv._updater_func
         self._str_updater_func = kv._str_updater_func
+
+    def _given_back(self) -> KVStore:
+        """The plain store again; this one is then of no more use."""
+        self.close()
+        self._driver = None
+        plain = KVStore(self.handle)
+        self.handle = KVStoreHandle()
+        plain._updater, plain._updater_func, plain._str_updater_func = self._updater, self._updater_func, self._str_updater_func
+        return plain
 
     def _start(self) -> None:
         config = self._config

@@ -1,37 +1,59 @@
-"""Starts an MXNet ``dist_sync`` job on this machine: ``prophet-mx launch``, and :func:`run_job` for programs and tests.
+"""Starts an MXNet ``dist_sync`` job, on this machine or on several hosts: :func:`run_job` for programs and tests.
+
+The command ``prophet-mx launch`` is in :mod:`prophet_mx.launch_cli`.
 
 Scheduler and servers run the same command as the workers. That is MXNet's way: a process whose ``DMLC_ROLE`` is not ``worker``
 becomes what its role says at ``import mxnet``, and from then on runs nothing of the script.
 """
-import argparse
-import math
 import os
 import random
 import shutil
 import signal
 import socket
-import sys
 import threading
+import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-from .console import Console, terminal_size
 from .errors import LaunchError
+from .hosts import Host, Placed, place
 from .job import Job, JobResult, ProcessResult, Sink, label_of
+from .schedule import with_hook
+from .ssh import Ssh, addresses, forwarded
 
-__all__ = ["JobResult", "ProcessResult", "add_parser", "free_port", "run_job"]
+__all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
 
 MAX_PROCESSES = 512
 HOST = "127.0.0.1"
 GRACE = 10.0
-EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
-
+AT_ONCE = 8             # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One process of a job: ``command`` with the variables ``env``; on another host through an ssh client that is given ``spec``.
+
+    ``env`` is what is added to, or replaced in, this process's environment, or the environment that ``host`` gives.
+    """
+
+    role: str
+    index: int
+    command: Sequence[str]
+    env: Mapping[str, str]
+    host: Optional[Host] = None
+    spec: Optional[bytes] = None
+
+    @property
+    def label(self) -> str:
+        """As :func:`~prophet_mx.job.label_of` gives it."""
+        return label_of(self.role, self.index)
 
 
 def run_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
             role_env: Optional[Mapping[str, Mapping[str, str]]] = None, timeout: Optional[float] = None, grace: float = GRACE,
-            sink: Optional[Sink] = None, capture: bool = True, signals: bool = False) -> JobResult:
+            sink: Optional[Sink] = None, capture: bool = True, signals: bool = False, schedule: bool = False) -> JobResult:
     """Run ``command`` as one scheduler, ``servers`` servers and ``workers`` workers on this machine, and wait for the end.
 
     >>> run_job(["true"], workers=1).exit_code
@@ -46,34 +68,90 @@ def run_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: 
     sink : called with each line of output, in this thread.
     capture : keep the output for the result.
     signals : take SIGINT, SIGTERM and SIGHUP as a request to end the job (in the main thread only).
+    schedule : wrap the dist_sync stores that the processes make (:mod:`prophet_mx.scheduled`).
 
     Raises
     ------
     LaunchError
         a number is out of range, or the command cannot be started. Nothing is left running, whatever is raised.
     """
+    plans = plan_job(command, workers, servers, env=env, role_env=role_env, schedule=schedule)
+    return run_plans(plans, timeout=timeout, grace=grace, sink=sink, capture=capture, signals=signals)
+
+
+def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: float = GRACE, sink: Optional[Sink] = None,
+              capture: bool = True, signals: bool = False) -> JobResult:
+    """Run the processes that :func:`plan_job` or :func:`plan_hosts` gives; the other parameters are those of :func:`run_job`."""
+    with _caught_signals(signals) as seen:
+        job = Job(sink, capture, grace, seen)
+        opened: Dict[Host, int] = {}
+        try:
+            for plan in plans:
+                own = dict(os.environ)
+                if plan.host is None:
+                    own.pop("DMLC_INTERFACE", None)
+                    own.update(plan.env)
+                    own.pop("PORT", None)  # ps-lite would take it as the port that every process has to listen on
+                else:
+                    opened[plan.host] = opened.get(plan.host, 0) + 1
+                    if opened[plan.host] % AT_ONCE == 0:
+                        time.sleep(1)
+                job.start(plan.role, plan.index, plan.command, own, plan.spec)
+            job.wait(timeout)
+        finally:
+            job.close()
+        return job.result()
+
+
+def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
+             role_env: Optional[Mapping[str, Mapping[str, str]]] = None, schedule: bool = False,
+             port: Optional[int] = None) -> List[Plan]:
+    """The processes of a job on this machine; the parameters are those of :func:`run_job`, and the scheduler's ``port``."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= MAX_PROCESSES:
             raise LaunchError(f"{name}={value} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
-    common = _job_env(free_port(), workers, servers)
-    common.update(env or {})
-    with _caught_signals(signals) as seen:
-        job = Job(sink, capture, grace, seen)
-        try:
-            for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
-                for index in range(count):
-                    own = {**common, "DMLC_ROLE": role}
-                    for key in (role, label_of(role, index)):
-                        own.update((role_env or {}).get(key, {}))
-                    own.pop("PORT", None)  # ps-lite would take it as the port that every process has to listen on
-                    job.start(role, index, command, own)
-            job.wait(timeout)
-        finally:
-            job.close()
-        return job.result()
+    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **_defaults(workers), **(env or {})}
+    plans = []
+    for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
+        for index in range(count):
+            own = {**common, "DMLC_ROLE": role}
+            for key in (role, label_of(role, index)):
+                own.update((role_env or {}).get(key, {}))
+            if schedule:
+                own["PYTHONPATH"] = with_hook({**os.environ, **own})["PYTHONPATH"]
+            plans.append(Plan(role, index, command, own))
+    return plans
+
+
+def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers: Optional[int] = None,
+               servers: Optional[int] = None, *, env: Optional[Mapping[str, str]] = None, grace: float = GRACE,
+               schedule: bool = False, port: Optional[int] = None) -> List[Plan]:
+    """The processes of a job on ``hosts``, reached by ``ssh``.
+
+    ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
+    this process's environment (:data:`prophet_mx.ssh.FORWARDED`).
+
+    Raises
+    ------
+    LaunchError
+        there are too few slots, or the address of a host cannot be found out.
+    """
+    placed, workers, servers = place(hosts, workers, servers)
+    reached_at = addresses(hosts, ssh.options)
+    common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
+    return [_plan_remote(process, command, hosts[process.host], ssh, common, reached_at[process.host], grace, schedule,
+                         sum(other.role == "worker" and other.host == process.host for other in placed)) for process in placed]
+
+
+def _plan_remote(process: Placed, command: Sequence[str], host: Host, ssh: Ssh, common: Mapping[str, str], address: str,
+                 grace: float, schedule: bool, sharers: int) -> Plan:
+    env = {**common, "DMLC_ROLE": process.role}
+    if "DMLC_INTERFACE" not in env:     # the user's own choice of the network would lose against an address
+        env["DMLC_NODE_HOST"] = address
+    return Plan(process.role, process.index, ssh.command(host, env), env, host, ssh.spec(command, env, grace, sharers, schedule))
 
 
 def free_port() -> int:
@@ -98,17 +176,19 @@ def free_port() -> int:
     raise LaunchError(f"none of 200 ports tried from {candidates[0]} to {candidates[-1]} on {HOST} is free")
 
 
-def _job_env(port: int, workers: int, servers: int) -> Dict[str, str]:
-    """The environment that all processes of a job share, except their role."""
-    env = dict(os.environ)
-    env.pop("DMLC_INTERFACE", None)
-    env.update(DMLC_PS_ROOT_URI=HOST, DMLC_PS_ROOT_PORT=str(port), DMLC_NODE_HOST=HOST,
-               DMLC_NUM_WORKER=str(workers), DMLC_NUM_SERVER=str(servers))
+def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, str]:
+    """Where all processes of a job meet."""
+    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port),
+            "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
+
+
+def _defaults(workers: int) -> Dict[str, str]:
+    """Variables of a job on this machine that are set unless the user has done so."""
     # Their output is a pipe: without this a Python program's lines would appear long after they were printed.
-    env.setdefault("PYTHONUNBUFFERED", "1")
-    # Workers share this machine's cores; OpenMP's default, all cores for each, makes them spin in each other's way.
-    env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // workers)))
-    return env
+    defaults = {"PYTHONUNBUFFERED": "1",
+                # Workers share this machine's cores; OpenMP's default, all cores for each, makes them spin in each other's way.
+                "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // workers))}
+    return {name: os.environ.get(name, value) for name, value in defaults.items()}
 
 
 @contextmanager
@@ -127,77 +207,3 @@ def _caught_signals(enabled: bool) -> Iterator[List[int]]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
-
-
-_EPILOG = """\
-example, two workers and one server on this machine:
-  prophet-mx launch -n 2 -s 1 -- python train.py --kv-store dist_sync
-
-Every process runs COMMAND with the DMLC_* variables of its role; scheduler and
-servers are what MXNet makes of it at 'import mxnet'. Each line of output comes
-with its process in front, as in '[worker 0] ...'. That number is the launcher's
-count: the job's scheduler gives out the ranks (kv.rank). OMP_NUM_THREADS, unless
-set already, is set to this machine's cores divided by the workers. PORT is
-removed, because ps-lite would make every process listen on it.
-
-exit codes:
-  0        all workers ended with 0
-  N        the first process that failed ended with N, or signal N - 128 killed it
-  2        wrong argument, or COMMAND cannot be started
-  124      --timeout passed
-  130      Ctrl-C; 143: SIGTERM; 129: SIGHUP
-No process of the job is left running."""
-
-
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``launch`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "launch", help="run a dist_sync job on this machine", usage="prophet-mx launch [-n N] [-s N] [options] -- COMMAND ...",
-        description="Start a scheduler, servers and workers of an MXNet dist_sync job on this machine and wait for the end.",
-        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("-n", "--workers", type=_count, default=2, metavar="N", help="number of workers (default: 2)")
-    parser.add_argument("-s", "--servers", type=_count, default=1, metavar="N", help="number of servers (default: 1)")
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: never)")
-    parser.add_argument("--grace", type=_seconds, default=GRACE, metavar="SECONDS",
-                        help="time to end between SIGTERM and SIGKILL, and for scheduler and servers after the last worker "
-                             f"(default: {GRACE:g})")
-    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
-    parser.set_defaults(run=_run)
-
-
-def _count(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= MAX_PROCESSES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a positive number of seconds")
-    return number
-
-
-def _run(arguments: argparse.Namespace) -> int:
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        raise LaunchError("no command given; allowed: a program and its arguments after '--', as in '-- python train.py'")
-    label = label_of("worker", 0)
-    env = {}
-    if sys.stdout.isatty():  # the width for progress bars, which cannot ask a pipe
-        columns, lines = terminal_size()
-        env = {"COLUMNS": str(max(columns - len(f"[{label}] "), 1)), "LINES": str(lines)}
-    sys.stdout.reconfigure(errors="replace")
-    try:
-        return run_job(command, arguments.workers, arguments.servers, env=env, timeout=arguments.timeout, grace=arguments.grace,
-                       sink=Console(sys.stdout, bar_of=label), capture=False, signals=True).exit_code
-    except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_BROKEN_PIPE

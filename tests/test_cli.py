@@ -164,8 +164,9 @@ def test_a_progress_bar_on_a_terminal_is_redrawn_in_place():
         launcher.wait()
         os.close(leader)
     shown = text.decode()
-    assert "\r\x1b[K[worker 0] 1 of 4" in shown and "[worker 0] 4 of 4\r\n" in shown
-    assert "[worker 1] 4 of 4\r\n" in shown and "[worker 1] 1 of 4" not in shown
+    assert "[worker 0] 4 of 4\r\n" in shown and "[worker 1] 4 of 4\r\n" in shown
+    [redrawn] = set(re.findall(r"\r\x1b\[K(\[worker \d\]) [1-3] of 4", shown))     # the first that drew one
+    assert redrawn in ("[worker 0]", "[worker 1]")
 
 
 @pytest.mark.parametrize("arguments, parts", [
@@ -189,7 +190,7 @@ def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts):
 def test_help_shows_an_example_and_the_exit_codes():
     overview, launch = cli("--help"), cli("launch", "--help")
     assert overview.returncode == launch.returncode == 0
-    assert "launch" in overview.stdout
+    assert "example: prophet-mx launch -n 2 -s 1 -- python train.py" in overview.stdout
     assert "prophet-mx launch -n 2 -s 1 -- python train.py" in launch.stdout
     for code in ("124", "130", "143"):
         assert code in launch.stdout

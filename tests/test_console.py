@@ -55,7 +55,7 @@ class Terminal(io.StringIO):
 
 def test_a_bar_is_redrawn_on_a_terminal_and_other_lines_go_above_it():
     terminal = Terminal()
-    console = Console(terminal, bar_of="worker 0")
+    console = Console(terminal)
     console("worker 0", " 10%", False)
     console("worker 1", "another bar", False)
     console("worker 1", "hello", True)
@@ -66,9 +66,22 @@ def test_a_bar_is_redrawn_on_a_terminal_and_other_lines_go_above_it():
                                    f"{clear}[worker 0] 100%\n" "[worker 1] end\n")
 
 
+def test_the_first_process_that_draws_a_bar_keeps_it():
+    """Often only rank 0 draws one, and rank 0 may be any worker."""
+    terminal = Terminal()
+    console = Console(terminal)
+    console("worker 0", "hello", True)
+    console("worker 1", "50%", False)
+    console("worker 0", "10%", False)
+    console("worker 1", "100%", True)
+    console("worker 0", "20%", False)
+    clear = "\r\x1b[K"
+    assert terminal.getvalue() == f"[worker 0] hello\n{clear}[worker 1] 50%{clear}[worker 1] 100%\n"
+
+
 def test_without_a_terminal_a_bar_is_printed_once():
     log = io.StringIO()
-    console = Console(log, bar_of="worker 0")
+    console = Console(log)
     console("worker 0", " 10%", False)
     console("worker 1", "hello", True)
     console("worker 0", "100%", True)
@@ -78,5 +91,5 @@ def test_without_a_terminal_a_bar_is_printed_once():
 def test_a_bar_wider_than_the_terminal_does_not_wrap(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     terminal = Terminal()
-    Console(terminal, bar_of="worker 0")("worker 0", "x" * 100, False)
+    Console(terminal)("worker 0", "x" * 100, False)
     assert terminal.getvalue() == "\r\x1b[K" + ("[worker 0] " + "x" * 100)[:39]
