@@ -114,6 +114,9 @@ _SETTINGS = {
     "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
+    "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put into its "
+                                       "name, or takes the place of {rank} in it"),
+    "timeline_limit": _Setting(_bounded(parse_size, 10**5, 2**40), "a size from 100 kB to 1 TiB such as 64MB"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
 }
 
@@ -135,6 +138,8 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
     warmup : iterations whose ready times make the first profile.
+    timeline : file that a trace of the job is written to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
+    timeline_limit : bytes that this file may take; from half of it on, only some iterations are written.
     """
 
     policy: str = "prophet"
@@ -145,6 +150,8 @@ class Config:
     lead: Optional[int] = None
     profile: Optional[str] = None
     warmup: int = 3
+    timeline: Optional[str] = None
+    timeline_limit: int = 64 * 10**6
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":
