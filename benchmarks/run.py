@@ -70,6 +70,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
+    parser.add_argument("--timeline", type=Path, metavar="FOLDER",
+                        help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report")
     parser.add_argument("--raw", type=Path, metavar="FOLDER",
                         help="keep the workers' results, with the time of every operation, as JSON")
     return parser
@@ -113,7 +115,8 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                 # One more start than iterations, to see the end of the last one.
                 task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, bool(options.raw))
                 try:
-                    workers = run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout)
+                    env = {**load.env, **method.env, **_timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json")}
+                    workers = run_job(bed, load.profile, task, env, options.timeout)
                 except TestbedError as error:
                     print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
                     broken.add(method.name)
@@ -126,6 +129,14 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                     (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(workers))
     return [make_row(cell, method.name, load, goodput, results[method.name], options.warmup) for method in methods
             if method.name not in broken]
+
+
+def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:
+    """The setting that makes a job's workers write traces."""
+    if folder is None:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"PROPHET_TIMELINE": str(folder.resolve() / name)}
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch", "simulate_cli")
+COMMANDS = ("launch", "simulate_cli", "report")
 
 EXIT_USAGE = 2
 

@@ -135,24 +135,26 @@ class Timeline:
             self._end()
 
     def _flush(self, last: bool = False) -> None:
-        text = self._new_units() + self._recorder.drain(self._driver, self._labels, last)
+        head = self._new_units()
+        text = self._recorder.drain(self._driver, self._labels, last)
         if self._recorder.lost > self._lost:
-            text += b",\n" + _event("i", f"{self._recorder.lost - self._lost} events lost", self._process, ts=self._now(), s="p")
+            head += b",\n" + _event("i", f"{self._recorder.lost - self._lost} events lost", self._process, ts=self._recorder.now_us(), s="p")
             self._lost = self._recorder.lost
-        if self._file.bytes + len(text) + RESERVE > self._limit:
-            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=self._now(), s="p"))
+        room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
+        used_up = len(text) > room
+        if used_up:
+            text = text[:max(0, text.rfind(b",\n", 0, max(0, room)))]
+        if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
+            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=self._recorder.now_us(), s="p"))
             logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
             self._end()
             return
-        if text:
-            self._file.append(text)
-        while self._stage < MAX_STAGE and self._file.bytes > self._limit * (1 - 0.5 ** (self._stage + 1)):
+        if head or text:
+            self._file.append(head + text)
+        if used_up:
             self._stage += 1
             self._recorder.keep(10 ** self._stage, 10 ** max(0, self._stage - 2))
             logger.info("timeline: one iteration in %d is written from now on", 10 ** self._stage)
-
-    def _now(self) -> int:
-        return self._recorder.now_us()
 
     # -- what does not change -----------------------------------------------------------------------------------------------
 

@@ -91,6 +91,10 @@ WRONG = [
     ("warmup", "1001", "from 1 to 1000"),
     ("warmup", "2.5", "from 1 to 1000"),
     ("warmup", "three", "from 1 to 1000"),
+    ("timeline", "/no/such/folder/trace.json", "a folder that exists"),
+    ("timeline", "/tmp", "a folder that exists"),
+    ("timeline_limit", "999kB", "1 MB to 1 TiB"),
+    ("timeline_limit", "auto", "1 MB to 1 TiB"),
 ]
 
 
