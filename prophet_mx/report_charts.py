@@ -57,7 +57,7 @@ def time_axis(seconds: float, y: float, top: float) -> Iterator[str]:
         x = LEFT + (WIDTH - LEFT - 10) * tick / 1000 / seconds
         yield line(x, top, x, y, "#e8e8e8")
         yield text(x, y + 14, f"{tick:g}", "middle", 11, "#777")
-    yield text(WIDTH - 4, y + 27, "ms", "end", 11, "#777")
+    yield text(LEFT - 8, y + 14, "ms", "end", 11, "#777")
 
 
 def composition(all_figures: Sequence[Figures], names: Sequence[str]) -> str:
@@ -146,23 +146,24 @@ def gantt(figures: Figures, seconds: float) -> str:
                    key=lambda item: item[1])
     rows = {parameter: row for row, (parameter, _) in enumerate(order)}
     pitch = max(4.0, min(18.0, 900 / len(rows)))
-    height, scale = pitch * len(rows), (WIDTH - LEFT - 10) / seconds
+    top, height, scale = 6.0, pitch * len(rows) + 6, (WIDTH - LEFT - 10) / seconds
     parts = list(time_axis(seconds, height + 2, 0))
     named = max(1, math.ceil(10 / pitch))
-    parts += [text(LEFT - 8, pitch * row + min(pitch, 10) - 1, shorten(parameter, 26), "end", 9.5, "#555")
+    parts += [text(LEFT - 8, top + pitch * row + min(pitch, 9) - 1, shorten(parameter, 26), "end", 9.5, "#555")
               for parameter, row in rows.items() if row % named == 0]
     for stage in ("wait", "answer", "unpack", "wire"):                  # of a parameter's units, what is on the wire is on top
         for unit, passage in sorted(passages.items()):
             begin, end = _stage(passage, stage)
             if end > begin:
                 begin, end = begin - iteration.begin, min(end - iteration.begin, seconds)
-                parts.append(rect(LEFT + begin * scale, pitch * rows[trace.units[unit].parameter], (end - begin) * scale, pitch * 0.85,
+                parts.append(rect(LEFT + begin * scale, top + pitch * rows[trace.units[unit].parameter], (end - begin) * scale, pitch * 0.85,
                                   COLOURS[stage], f"{trace.units[unit].name}: {stage} {ms(end - begin)}, from {ms(begin)}"))
-    for at, what in ((iteration.last_ready, "last gradient"), (iteration.first_there, "first layer's values"),
-                     (iteration.end, "next iteration")):
-        x = LEFT + min(seconds, at - iteration.begin) * scale
-        parts += [line(x, 0, x, height + 2, "#cc3311", "3 3"), text(x, height + 27, what, "end" if x > WIDTH - 80 else "middle", 11, "#cc3311")]
-    return svg(height + 34, parts, "one iteration, a row per parameter")
+    marks = ((iteration.last_ready, "last gradient", "end"), (iteration.first_there, "first layer's values", "start"),
+             (iteration.end, "next iteration", "end"))
+    for place, (at, what, anchor) in enumerate(marks):                  # the last one below the others, which may be near
+        x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * (place == 2)
+        parts += [line(x, 0, x, y - 11, "#cc3311", "3 3"), text(x, y, what, anchor, 11, "#cc3311")]
+    return svg(height + 48, parts, "one iteration, a row per parameter")
 
 
 def _stage(passage: Passage, stage: str) -> Tuple[float, float]:

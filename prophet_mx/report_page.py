@@ -10,17 +10,18 @@ from .trace_figures import PARTS, Figures
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #fff; margin: 0 auto; padding: 20px 24px 60px;
        max-width: 1060px; }
-h1 { font-size: 25px; margin: 0 0 2px; } h2 { font-size: 19px; margin: 34px 0 4px; }
+h1 { font-size: 25px; margin: 0 0 2px; overflow-wrap: anywhere; } h2 { font-size: 19px; margin: 34px 0 4px; }
 p { margin: 4px 0 10px; max-width: 860px; color: #444; } svg { display: block; margin: 6px 0; }
 svg text { font-family: system-ui, "DejaVu Sans", sans-serif; }
 table { border-collapse: collapse; margin: 10px 0; } th, td { padding: 3px 14px 3px 0; text-align: right; border-bottom: 1px solid #e4e4e4; }
-th:first-child, td:first-child { text-align: left; } th { font-weight: 600; color: #555; }
+th:first-child, td:first-child { text-align: left; } th { font-weight: 600; color: #555; overflow-wrap: anywhere; }
+td { white-space: nowrap; }
 .key span { display: inline-block; width: 11px; height: 11px; margin: 0 5px 0 14px; } .key { font-size: 13px; color: #444; }
 .name { font-size: 14px; font-weight: 600; margin: 10px 0 0; } .note { color: #a33; }
 """
 
 PART_WORDS = {"backward": "backward: gradients are made and sent", "stalled": "stalled: all waits for the first layer",
-              "arriving": "arriving: forward goes as far as values have come", "compute": "compute: nothing to send"}
+              "arriving": "arriving: forward goes as far as values have come", "compute": "compute: all values are there"}
 STAGE_WORDS = {"wait": "waits to be sent", "wire": "on the wire", "answer": "until all workers have sent it and the server has answered",
                "unpack": "until it is in the caller's array"}
 
