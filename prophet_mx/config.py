@@ -114,8 +114,8 @@ _SETTINGS = {
     "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
-    "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put into its "
-                                       "name, or takes the place of {rank} in it"),
+    "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
+                                       "into its name, or takes the place of {rank} in it"),
     "timeline_limit": _Setting(_bounded(parse_size, 10**6, 2**40), "a size from 1 MB to 1 TiB such as 64MB"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
 }

@@ -21,7 +21,7 @@ from . import _core
 from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
 from .config import Config
-from .errors import KVStoreError, ProfileError
+from .errors import ConfigError, KVStoreError, ProfileError
 from .keys import Key, KeyBook
 from .layout import Slice
 from .learner import ProfileLearner
@@ -405,6 +405,8 @@ class ScheduledKVStore(KVStore):
         """
         settings = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
         config = Config.from_env({}, **settings)
+        if config.timeline is None:
+            raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
         if self._driver is None:
             raise KVStoreError("a timeline shows scheduled traffic, and nothing is scheduled here; the log says why")
         if self._timeline is not None and self._timeline.writing:

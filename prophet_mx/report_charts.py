@@ -156,8 +156,9 @@ def gantt(figures: Figures, seconds: float) -> str:
             begin, end = _stage(passage, stage)
             if end > begin:
                 begin, end = begin - iteration.begin, min(end - iteration.begin, seconds)
-                parts.append(rect(LEFT + begin * scale, top + pitch * rows[trace.units[unit].parameter], (end - begin) * scale, pitch * 0.85,
-                                  COLOURS[stage], f"{trace.units[unit].name}: {stage} {ms(end - begin)}, from {ms(begin)}"))
+                y = top + pitch * rows[trace.units[unit].parameter]
+                parts.append(rect(LEFT + begin * scale, y, (end - begin) * scale, pitch * 0.85, COLOURS[stage],
+                                  f"{trace.units[unit].name}: {stage} {ms(end - begin)}, from {ms(begin)}"))
     marks = ((iteration.last_ready, "last gradient", "end"), (iteration.first_there, "first layer's values", "start"),
              (iteration.end, "next iteration", "end"))
     for place, (at, what, anchor) in enumerate(marks):                  # the last one below the others, which may be near
@@ -167,8 +168,8 @@ def gantt(figures: Figures, seconds: float) -> str:
 
 
 def _stage(passage: Passage, stage: str) -> Tuple[float, float]:
-    return {"wait": (passage.ready, passage.wire), "wire": (passage.wire, passage.drained), "answer": (passage.drained, passage.answered),
-            "unpack": (passage.answered, passage.landed)}[stage]
+    return {"wait": (passage.ready, passage.wire), "wire": (passage.wire, passage.drained),
+            "answer": (passage.drained, passage.answered), "unpack": (passage.answered, passage.landed)}[stage]
 
 
 def shorten(name: str, length: int) -> str:

@@ -1,7 +1,7 @@
 """The page of ``prophet-mx report``: one HTML text without anything to load."""
 import os
 from html import escape
-from typing import List, Sequence, Tuple
+from typing import Callable, List, Mapping, Sequence, Tuple
 
 from . import report_charts as charts
 from .report_charts import COLOURS, LINES
@@ -13,17 +13,19 @@ body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; backgro
 h1 { font-size: 25px; margin: 0 0 2px; overflow-wrap: anywhere; } h2 { font-size: 19px; margin: 34px 0 4px; }
 p { margin: 4px 0 10px; max-width: 860px; color: #444; } svg { display: block; margin: 6px 0; }
 svg text { font-family: system-ui, "DejaVu Sans", sans-serif; }
-table { border-collapse: collapse; margin: 10px 0; } th, td { padding: 3px 14px 3px 0; text-align: right; border-bottom: 1px solid #e4e4e4; }
+table { border-collapse: collapse; margin: 10px 0; }
+th, td { padding: 3px 14px 3px 0; text-align: right; border-bottom: 1px solid #e4e4e4; }
 th:first-child, td:first-child { text-align: left; } th { font-weight: 600; color: #555; overflow-wrap: anywhere; }
 td { white-space: nowrap; }
-.key span { display: inline-block; width: 11px; height: 11px; margin: 0 5px 0 14px; } .key { font-size: 13px; color: #444; }
+.key { font-size: 12.5px; color: #444; } .key span { white-space: nowrap; margin-right: 14px; }
+.key i { display: inline-block; width: 11px; height: 11px; margin-right: 5px; } svg rect { shape-rendering: crispEdges; }
 .name { font-size: 14px; font-weight: 600; margin: 10px 0 0; } .note { color: #a33; }
 """
 
 PART_WORDS = {"backward": "backward: gradients are made and sent", "stalled": "stalled: all waits for the first layer",
               "arriving": "arriving: forward goes as far as values have come", "compute": "compute: all values are there"}
-STAGE_WORDS = {"wait": "waits to be sent", "wire": "on the wire", "answer": "until all workers have sent it and the server has answered",
-               "unpack": "until it is in the caller's array"}
+STAGE_WORDS = {"wait": "waits to be sent", "wire": "on the wire",
+               "answer": "until all workers have sent it and the server has answered", "unpack": "until it is in the caller's array"}
 
 
 def page(all_figures: Sequence[Figures]) -> str:
@@ -33,17 +35,17 @@ def page(all_figures: Sequence[Figures]) -> str:
     title = "prophet_mx: " + " and ".join(names)
     body = [f"<h1>{escape(title)}</h1>", _origin(all_figures, names), _table(all_figures, names)]
     body += ["<h2>What an iteration is made of</h2>",
-             "<p>From an iteration's first ready gradient to the next one's; medians. What scheduling can shorten is the time stalled: the "
-             "gradients are all there, and the next forward waits for its first layer's values.</p>",
+             "<p>From an iteration's first ready gradient to the next one's; medians. What scheduling can shorten is the time stalled: "
+             "the gradients are all there, and the next forward waits for its first layer's values.</p>",
              _key(PARTS, PART_WORDS), charts.composition(all_figures, names)]
     body += ["<h2>Wait of the first layer</h2>",
              f"<p>What the values of {escape(all_figures[0].first_parameter)}, needed first by the next forward, wait for; medians.</p>",
              _key(tuple(STAGE_WORDS), STAGE_WORDS), charts.first_layer(all_figures, names)]
-    body += ["<h2>Link utilisation</h2>", "<p>The share of the time in which the links carried bytes, over the iteration of median length. "
-             "Drain is sampled: bytes between two samples are spread evenly.</p>"]
+    body += ["<h2>Link utilisation</h2>",
+             "<p>The share of the time in which the links carried bytes, over the iteration of median length. Drain is sampled: bytes between two samples are spread evenly.</p>"]
     body += _each(all_figures, names, lambda figures, colour: charts.utilisation(figures, longest, colour))
-    body += ["<h2>Step pattern</h2>", "<p>When gradients become ready together, after the first of the iteration, and how many bytes they are; "
-             "medians.</p>"]
+    body += ["<h2>Step pattern</h2>", "<p>When gradients become ready together, after the first of the iteration, and how many bytes they "
+             "are; medians.</p>"]
     body += _each(all_figures, names, lambda figures, colour: charts.step_pattern(figures, longest, colour) if figures.steps
                   else "<p>No steps: the profile was not learned yet.</p>")
     body += ["<h2>One iteration</h2>", "<p>The iteration of median length: a row per parameter, most urgent first.</p>",
@@ -61,7 +63,7 @@ def trace_names(all_figures: Sequence[Figures]) -> List[str]:
     return [figures.trace.path for figures in all_figures] if len(set(names)) < len(names) else names
 
 
-def _each(all_figures: Sequence[Figures], names: Sequence[str], draw) -> List[str]:  # type: ignore[no-untyped-def]
+def _each(all_figures: Sequence[Figures], names: Sequence[str], draw: Callable[[Figures, str], str]) -> List[str]:
     """A chart for each trace, under its name if there are two."""
     parts = []
     for figures, name, colour in zip(all_figures, names, LINES):
@@ -90,6 +92,7 @@ def rows(figures: Figures) -> List[Tuple[str, float, str]]:
             ("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
             ("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
             ("links busy", 100 * figures.utilisation, "%"),
+            ("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
             ("sent per iteration", sent / 1e6, "MB"),
             ("measured rate of the links", figures.rate / 1e6, "MB/s")]
 
@@ -107,12 +110,13 @@ def _table(all_figures: Sequence[Figures], names: Sequence[str]) -> str:
     return "<table>" + "\n".join(cells) + "</table>"
 
 
-def _key(names: Sequence[str], words) -> str:  # type: ignore[no-untyped-def]
-    return '<div class="key">' + "".join(f'<span style="background:{COLOURS[name]}"></span>{words[name]}' for name in names) + "</div>"
+def _key(names: Sequence[str], words: Mapping[str, str]) -> str:
+    entries = [f'<span><i style="background:{COLOURS[name]}"></i>{words[name]}</span> ' for name in names]
+    return '<div class="key">' + "".join(entries) + "</div>"
 
 
 def _key_lines(names: Sequence[str]) -> str:
-    return '<div class="key">' + "".join(f'<span style="background:{colour}"></span>{escape(name)}'
+    return '<div class="key">' + "".join(f'<span><i style="background:{colour}"></i>{escape(name)}</span> '
                                          for name, colour in zip(names, LINES)) + "</div>"
 
 

@@ -138,7 +138,8 @@ class Timeline:
         head = self._new_units()
         text = self._recorder.drain(self._driver, self._labels, last)
         if self._recorder.lost > self._lost:
-            head += b",\n" + _event("i", f"{self._recorder.lost - self._lost} events lost", self._process, ts=self._recorder.now_us(), s="p")
+            fresh = self._recorder.lost - self._lost
+            head += b",\n" + _event("i", f"{fresh} events lost", self._process, ts=self._recorder.now_us(), s="p")
             self._lost = self._recorder.lost
         room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
         used_up = len(text) > room

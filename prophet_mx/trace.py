@@ -52,8 +52,8 @@ class Trace:
     passages : number -> the units' passages, by unit.
     wires : number -> times in which a link carried a unit: (link, begin, end).
     steps : number -> (step, begin, end, units, bytes).
-    gaps : number -> times before and in the iteration in which there was nothing to send.
-    counters : (link, time, bytes in flight, window in bytes, rate in bytes/s).
+    gaps : times (begin, end) in which no gradient waited or was on its way.
+    rates : by link, the last one known (bytes/s).
     lost : events that did not fit the recorder's buffer.
     """
 
@@ -64,8 +64,8 @@ class Trace:
     passages: Dict[int, Dict[int, Passage]] = field(default_factory=dict)
     wires: Dict[int, List[Tuple[int, float, float]]] = field(default_factory=dict)
     steps: Dict[int, List[Tuple[int, float, float, int, int]]] = field(default_factory=dict)
-    gaps: Dict[int, List[Tuple[float, float]]] = field(default_factory=dict)
-    counters: List[Tuple[int, float, float, float, float]] = field(default_factory=list)
+    gaps: List[Tuple[float, float]] = field(default_factory=list)
+    rates: Dict[int, float] = field(default_factory=dict)
     lost: int = 0
 
 
@@ -113,9 +113,7 @@ class _Reader:
             end = begin + _time(event["dur"])
             self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
         elif phase == "C" and name.startswith("link "):
-            values = event["args"]
-            self.trace.counters.append((int(name[5:]), _time(event["ts"]), float(values["in flight"]), float(values["window"]),
-                                        float(values["rate"])))
+            self.trace.rates[int(name[5:])] = float(event["args"]["rate"])
         elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
             facts = event["args"]
             unit = int(facts["unit"])
@@ -134,7 +132,7 @@ class _Reader:
         elif row == STEP_ROW:
             trace.steps.setdefault(iteration, []).append((int(args["step"]), begin, end, int(args["units"]), int(args["bytes"])))
         elif row == GAP_ROW:
-            trace.gaps.setdefault(iteration, []).append((begin, end))
+            trace.gaps.append((begin, end))
         elif row >= LINK_ROW and "block" not in args:
             trace.wires.setdefault(iteration, []).append((row - LINK_ROW, begin, end))
             if name in self._by_name:

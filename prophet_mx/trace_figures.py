@@ -1,7 +1,7 @@
 """What a trace says about a job, in numbers: pure functions of a :class:`~prophet_mx.trace.Trace`. Times are seconds.
 
-How an iteration is split up. It lasts from its first ready gradient to the next iteration's first ready gradient. In that time there is one
-backward, which makes gradients, and one forward, which needs values; what a worker computes is not recorded, but when it can compute is:
+How an iteration is split up. It lasts from its first ready gradient to the next iteration's first ready gradient. In that time there
+is one backward, which makes gradients, and one forward, which needs values; what a worker computes is not recorded, but when it can is:
 
 =========== ========================================== =====================================================================
 part         from, to                                   meaning
@@ -42,7 +42,7 @@ class FirstLayer:
 @dataclass(frozen=True)
 class Iteration:
     """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``utilisation`` is the share of the time in
-    which the links carried bytes, ``bytes`` what it sent."""
+    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send."""
 
     number: int
     begin: float
@@ -53,6 +53,7 @@ class Iteration:
     first_layer: FirstLayer
     utilisation: float
     bytes: int
+    idle: float
 
     @property
     def seconds(self) -> float:
@@ -80,7 +81,11 @@ class Figures:
     median: Iteration
     steps: List[Step]
     first_parameter: str
-    rate: float                 # bytes/s, over all links
+
+    @property
+    def rate(self) -> float:
+        """The links' last known rates added up (bytes/s), 0 if none is known."""
+        return sum(self.trace.rates.values())
 
     def middle(self, values: Sequence[float]) -> float:
         """The median of one value per iteration."""
@@ -124,7 +129,7 @@ def figures(trace: Trace) -> Figures:
     iterations = [_iteration(trace, number, first) for number in chosen]
     middle = statistics.median_low([iteration.seconds for iteration in iterations])
     median = next(iteration for iteration in iterations if iteration.seconds == middle)
-    return Figures(trace, iterations, median, _steps(trace, [iteration.number for iteration in iterations]), first, _rate(trace))
+    return Figures(trace, iterations, median, _steps(trace, [iteration.number for iteration in iterations]), first)
 
 
 def first_parameter(trace: Trace) -> str:
@@ -154,7 +159,8 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     links = max(1, int(trace.head.get("servers", 1)))
     busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
     return Iteration(number, begin, end, last_ready, slowest.landed, dict(zip(PARTS, lengths)), _stages(slowest),
-                     min(1.0, busy / links / max(1e-9, end - begin)), sum(trace.units[unit].bytes for unit in passages))
+                     min(1.0, busy / links / max(1e-9, end - begin)), sum(trace.units[unit].bytes for unit in passages),
+                     sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps))
 
 
 def _stages(passage: Passage) -> FirstLayer:
@@ -193,9 +199,3 @@ def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
                           statistics.median(end - begin for _, begin, end, _, _ in column),
                           int(statistics.median(units for *_, units, _ in column)), int(statistics.median(size for *_, size in column))))
     return steps
-
-
-def _rate(trace: Trace) -> float:
-    """The links' last known rates added up, 0 if none is known."""
-    last = {link: rate for link, _, _, _, rate in trace.counters}
-    return sum(last.values())

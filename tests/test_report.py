@@ -46,6 +46,8 @@ def made(names=("first", "second"), iterations=5, policy="prophet"):
             add("answer", row, drained, answered, 2)
             add(name, 10, max(released, 40 if row == 1 else 0), drained)
             add("unpack", row, answered, landed, 2)
+            if row == 2 and number:
+                add("compute gap", 3, -40, 0)
             add("step", 2, ready, ready, step=step, units=1, bytes=1_000_000 if row == 1 else 4_000_000)
         if number + 1 < iterations:
             add("iteration", 1, 0, 100)
@@ -76,6 +78,7 @@ def test_the_figures_of_a_trace_whose_times_are_known(tmp_path):
     assert {stage: round(found.first_wait(stage), 6) for stage in ("wait", "wire", "answer", "unpack", "total")} == {
         "wait": 0.005, "wire": 0.015, "answer": 0.005, "unpack": 0.001, "total": 0.026}
     assert found.utilisation == pytest.approx(0.5)
+    assert [iteration.idle for iteration in found.iterations] == pytest.approx([0.04] * 4)
     assert [round(share, 6) for share in busy_shares(found.trace, found.median, 4)] == [1, 1, 0, 0]
     assert [(step.begin, step.units, step.bytes) for step in found.steps] == [
         (pytest.approx(0), 1, 4_000_000), (pytest.approx(0.03), 1, 1_000_000)]

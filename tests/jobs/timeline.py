@@ -40,7 +40,8 @@ def main():
             mx.nd.waitall()
 
     def state(word):
-        print(word, "threads", threads(), "files", [name for name in os.listdir(folder) if name.endswith(f"{store.rank}.json")], flush=True)
+        files = [name for name in os.listdir(folder) if name.endswith(f"{store.rank}.json")]
+        print(word, "threads", threads(), "files", files, flush=True)
 
     iterate(iterations)
     state("before")
