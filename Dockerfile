@@ -24,7 +24,7 @@ ENV MXNET=${MXNET} \
 RUN rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
  && apt-get update \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
-      ca-certificates gcc iproute2 libc6-dev make python3 python3-dev python3-venv \
+      ca-certificates gcc iproute2 libc6-dev make openssh-client openssh-server python3 python3-dev python3-venv \
  && rm -rf /var/lib/apt/lists/*
 
 RUN useradd --create-home --uid 1000 prophet \

@@ -91,6 +91,9 @@ cdef struct ReadyEvent:
     double time
 
 
+cdef class Recorder                 # timeline.pyx
+
+
 cdef class Driver(Scheduler):
     """The scheduler, driven by MXNet's engine. Starts no thread until start()."""
     cdef:
@@ -108,6 +111,7 @@ cdef class Driver(Scheduler):
         bint recording              # whether ready events are kept for take_events()
         ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
+        Recorder recorder           # of the timeline; None: off
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
         cdef pthread_condattr_t attributes
@@ -269,6 +273,12 @@ cdef class Driver(Scheduler):
             pthread_mutex_unlock(&self.lock)
         return taken
 
+    def record_timeline(self, Recorder recorder) -> None:
+        """Tell this recorder everything that happens; None: nobody."""
+        pthread_mutex_lock(&self.lock)
+        self.recorder, recorder = recorder, self.recorder       # the old one is freed after the lock
+        pthread_mutex_unlock(&self.lock)
+
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
         pthread_mutex_lock(&self.lock)
@@ -292,6 +302,8 @@ cdef class Driver(Scheduler):
             self.n_events += 1
         self.sample(t)
         self.c_ready(unit, iteration, t)
+        if self.recorder is not None:
+            self.recorder.ready(self, unit, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
@@ -301,10 +313,18 @@ cdef class Driver(Scheduler):
         t = now()
         self.sample(t)
         self.c_done(unit, t)
+        if self.recorder is not None:
+            self.recorder.done(self, unit, t)
         self.trust_answer(unit)
         if self.n_sent == 0:
             self.settle(t)
         self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef void on_landed(self, int first, int count, int64_t iteration) noexcept nogil:
+        pthread_mutex_lock(&self.lock)
+        if self.recorder is not None:
+            self.recorder.landed(first, count, iteration, now())
         pthread_mutex_unlock(&self.lock)
 
     # -- under the lock -------------------------------------------------------------------------------------------------------------
@@ -318,6 +338,8 @@ cdef class Driver(Scheduler):
         if self.open:
             n = self.take_all_ready(n, t)
             wake = INFINITY
+        if self.recorder is not None:
+            wake = self.recorder.released(self, n, t, wake)
         for i in range(n):
             for k in range(self.n_links):
                 if self.units[self.out[i]].link == k or self.units[self.out[i]].link == WIDE:
@@ -367,6 +389,8 @@ cdef class Driver(Scheduler):
                 if self.source == DRAIN_TCP:
                     self.meters[i].base = self.meters[i].acked - link.drained
         self.last_prediction = t
+        if self.recorder is not None:
+            self.recorder.sampled(self, t)
 
     cdef bint quiet(self, int index, double t) noexcept nogil:
         """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
@@ -427,6 +451,8 @@ cdef class Driver(Scheduler):
             self.sample(t)
             self.flush(t)
             n = self.c_decide(t, &wake)                 # nothing is left to release: this only asks when to come back
+            if self.recorder is not None:
+                wake = self.recorder.released(self, 0, t, wake)
             if self.open or wake == INFINITY:
                 self.sleeping_until = INFINITY
                 pthread_cond_wait(&self.wake, &self.lock)

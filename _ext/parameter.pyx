@@ -96,10 +96,13 @@ cdef class Parameter:
         cdef int i
         if not self.sliced:
             # The store itself copies what it received to the arrays that are to have it.
-            return self.send(iteration, priority, outs, n_outs)
-        self.send(iteration, priority, &self.buffer, 1)
-        for i in range(n_outs):
-            mx_check(copy_array(self.buffer, outs[i]))
+            self.send(iteration, priority, outs, n_outs)
+        else:
+            self.send(iteration, priority, &self.buffer, 1)
+            for i in range(n_outs):
+                mx_check(copy_array(self.buffer, outs[i]))
+        if self.driver.recorder is not None:
+            self.push_landed(iteration, outs, n_outs)
         return 0
 
     cdef int send(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
@@ -151,6 +154,23 @@ cdef class Parameter:
         cdef int reads = 1 if pull else 0
         return mx_check(MX.engine_push_async_nd(done_op, done, NULL, &CPU_CONTEXT, &part.array, reads, &part.array, 1 - reads,
                                                 &ASYNC, 0, b"prophet_done", True))
+
+    def note_landed(self, size_t target, int64_t iteration) -> None:
+        """For the timeline: tell when what was pulled into this array is there."""
+        cdef void* out = <void*>target
+        self.push_landed(iteration, &out, 1)
+
+    cdef int push_landed(self, int64_t iteration, void** outs, int n_outs) except -1:
+        """An op that runs when the value is in all of these arrays, as it reads them."""
+        cdef Landing* landing = <Landing*>malloc(sizeof(Landing))
+        if landing == NULL:
+            raise MemoryError()
+        landing.driver = <void*>self.driver
+        landing.first = self.parts[0].unit              # a parameter's units follow one another
+        landing.count = self.n_parts
+        landing.iteration = iteration
+        return mx_check(MX.engine_push_async_nd(landed_op, landing, NULL, &CPU_CONTEXT, outs, n_outs, NULL, 0, &ASYNC, 0,
+                                                b"prophet_landed", True))
 
     cdef int push_join(self) except -1:
         """The buffer has its value only when every slice has: an op that reads the slices and writes the buffer says so."""

@@ -17,7 +17,7 @@ import statistics
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
 
@@ -88,6 +88,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
+    parser.add_argument("--timeline", type=Path, metavar="FOLDER",
+                        help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report")
     parser.add_argument("--raw", type=Path, metavar="FOLDER",
                         help="keep the workers' results, with the time of every operation, as JSON")
     return parser
@@ -130,7 +132,8 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                 if method.name in broken:
                     continue
                 try:
-                    job = run_method(bed, cell, load, method, options)
+                    job = run_method(bed, cell, load, method, options,
+                                     _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"))
                 except TestbedError as error:
                     print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
                     broken.add(method.name)
@@ -158,7 +161,8 @@ def turn(lock: Optional[Path]) -> Iterator[None]:
         yield
 
 
-def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace) -> Job:
+def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace,
+               env: Mapping[str, str]) -> Job:
     """Run one job, again if it was disturbed too much, and return the least disturbed. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
     task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, bool(options.raw), cell.slowdown,
@@ -167,7 +171,7 @@ def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: ar
     for _ in range(options.tries):
         with turn(options.lock):
             stolen = Stolen()
-            workers = run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout)
+            workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
             job = Job(workers, stolen.cores())
         if least is None or job.stolen < least.stolen:
             least = job
@@ -175,6 +179,14 @@ def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: ar
             break
     assert least is not None
     return least
+
+
+def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:
+    """The setting that makes a job's workers write traces."""
+    if folder is None:
+        return {}
+    folder.mkdir(parents=True, exist_ok=True)
+    return {"PROPHET_TIMELINE": str(folder.resolve() / name)}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import Config
 from .errors import (ConfigError, KVStoreError, LaunchError, MXNetMissingError, ProfileError, ProphetError,
-                     UnsupportedMXNetError)
+                     TraceError, UnsupportedMXNetError)
 
 if TYPE_CHECKING:
     from .kvstore import ScheduledKVStore
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["Config", "ConfigError", "KVStoreError", "LaunchError", "MXNetMissingError", "ProfileError", "ProphetError",
-           "ScheduledKVStore", "UnsupportedMXNetError", "__version__"]
+           "ScheduledKVStore", "TraceError", "UnsupportedMXNetError", "__version__"]
 
 if find_spec("mxnet") is None:
     raise MXNetMissingError(

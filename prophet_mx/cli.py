@@ -11,7 +11,7 @@ from typing import NoReturn, Optional, Sequence
 
 from .errors import ProphetError
 
-COMMANDS = ("launch_cli", "simulate_cli", "predict_cli", "doctor")
+COMMANDS = ("launch_cli", "simulate_cli", "predict_cli", "doctor", "report")
 
 EXIT_USAGE = 2
 

@@ -121,6 +121,9 @@ _SETTINGS = {
     "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
+    "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
+                                       "into its name, or takes the place of {rank} in it"),
+    "timeline_limit": _Setting(_bounded(parse_size, 10**6, 2**40), "a size from 1 MB to 1 TiB such as 64MB"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
     "log_level": _Setting(_auto(_choice(*LOG_LEVELS)),
                           "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
@@ -151,6 +154,8 @@ class Config:
     log_every : iterations between two lines of statistics in the log, 0 for none.
     metrics_port : a worker's Prometheus endpoint listens on this port plus its rank; None for no endpoint.
     metrics_host : address it listens on.
+    timeline : file that a trace of the job is written to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
+    timeline_limit : bytes that this file may take; from half of it on, only some iterations are written.
     """
 
     policy: str = "prophet"
@@ -165,6 +170,8 @@ class Config:
     log_every: int = 0
     metrics_port: Optional[int] = None
     metrics_host: str = "127.0.0.1"
+    timeline: Optional[str] = None
+    timeline_limit: int = 64 * 10**6
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":

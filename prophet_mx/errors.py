@@ -25,6 +25,10 @@ class ProfileError(ProphetError, ValueError):
     """A profile that is empty, truncated or inconsistent."""
 
 
+class TraceError(ProphetError, ValueError):
+    """A trace that is damaged, is not one of the timeline's, or shows too little."""
+
+
 class LaunchError(ProphetError):
     """A job could not be started."""
 

@@ -21,7 +21,7 @@ from . import _core
 from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
 from .config import Config
-from .errors import KVStoreError, ProfileError
+from .errors import ConfigError, KVStoreError, ProfileError
 from .key_sets import KeySets
 from .keys import Key, KeyBook
 from .layout import Slice
@@ -32,6 +32,7 @@ from .mxnet_api import bind
 from .optimizer import slicing_allowed
 from .orders import orders
 from .profile import GradientProfile
+from .timeline import Timeline
 
 logger = logging.getLogger("prophet_mx")
 
@@ -117,6 +118,8 @@ class ScheduledKVStore(KVStore):
         if reason:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
+            if self._config.timeline:
+                logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
             return
         self._start()
 
@@ -154,6 +157,9 @@ class ScheduledKVStore(KVStore):
         self._unit_gradients: List[int] = []
         self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position
         self._pid = os.getpid()
+        self._timeline: Optional[Timeline] = None
+        if config.timeline:
+            self.timeline_start(config.timeline)
         self._driver.start()
         _live.add(self)
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", config.policy, self.rank,
@@ -242,7 +248,7 @@ class ScheduledKVStore(KVStore):
     def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
         orders it."""
-        if self._driver is None or not self._slice_keys:
+        if self._driver is None or not (self._slice_keys or self._timeline):
             super().pull(key, out, priority, ignore_sparse)
             return
         if isinstance(key, (list, tuple)):
@@ -251,6 +257,7 @@ class ScheduledKVStore(KVStore):
             return
         if key not in self._slice_keys:
             super().pull(key, out, priority, ignore_sparse)
+            self._note_landed(key, out)
             return
         parameter = self._scheduled.get(key) or self._schedule(key, mx.nd.empty(self._keys.shapes[key].shape,
                                                                                 dtype=self._keys.shapes[key].dtype))
@@ -260,6 +267,7 @@ class ScheduledKVStore(KVStore):
         parameter.native.join()
         for target in targets:
             parameter.native.unpack(target.handle.value)
+        self._note_landed(key, out)
 
     def _pack(self, parameter: _Scheduled, sources: List[mx.nd.NDArray], priority: int) -> None:
         """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
@@ -400,6 +408,58 @@ class ScheduledKVStore(KVStore):
         scratch.wait_to_read()
         return True
 
+    # -- the timeline --------------------------------------------------------------------------------------------------------
+
+    def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
+        """Write a trace of the job from now on, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
+
+        Parameters
+        ----------
+        path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
+            ``{rank}`` is replaced. An old file of this name is replaced.
+        limit : bytes that it may take (``Config.timeline_limit`` by default). From half of that on, only some iterations are written.
+
+        Returns
+        -------
+        str
+            the path of the file, which is valid JSON at every moment.
+
+        Raises
+        ------
+        ConfigError
+            the path or the limit is not allowed, or the file cannot be created.
+        KVStoreError
+            a timeline is being written already, or nothing is scheduled.
+        """
+        settings = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
+        config = Config.from_env({}, **settings)
+        if config.timeline is None:
+            raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
+        if self._driver is None:
+            raise KVStoreError("a timeline shows scheduled traffic, and nothing is scheduled here; the log says why")
+        if self._timeline is not None and self._timeline.writing:
+            raise KVStoreError(f"a timeline is being written to {self._timeline.path}; end it with timeline_stop()")
+        self.timeline_stop()
+        self._timeline = Timeline(self._driver, config.timeline, config.timeline_limit if limit else self._config.timeline_limit,
+                                  rank=self.rank, workers=self.num_workers, servers=self._keys.servers,
+                                  gradients=self._unit_gradients, names=self._names, about={"policy": self._config.policy})
+        return self._timeline.path
+
+    def timeline_stop(self) -> Optional[str]:
+        """End the trace. The path of the file, None if none was being written."""
+        if self._driver is None or self._timeline is None:
+            return None
+        timeline, self._timeline = self._timeline, None
+        timeline.stop()
+        return timeline.path
+
+    def _note_landed(self, key: Key, out: Any) -> None:
+        """For the timeline: a value was asked for by a pull of its own."""
+        parameter = self._scheduled.get(key)
+        if self._timeline is not None and parameter is not None:
+            for target in as_list(out):
+                parameter.native.note_landed(target.handle.value, parameter.iteration)
+
     # -- what it learned, and the end ---------------------------------------------------------------------------------------
 
     def set_gradient_compression(self, compression_params) -> None:
@@ -442,6 +502,7 @@ class ScheduledKVStore(KVStore):
             self._driver.forget_thread()            # a forked child: the thread, and the connections, are the parent's
             return
         self._driver.stop()
+        self.timeline_stop()
         if self._monitor is not None:
             self._monitor.close()
         self._metrics.close()

@@ -102,6 +102,10 @@ WRONG = [
     ("metrics_port", "65536", "from 1 to 65535"),
     ("metrics_host", "localhost", "an IPv4 address"),
     ("metrics_host", "::1", "an IPv4 address"),
+    ("timeline", "/no/such/folder/trace.json", "a folder that exists"),
+    ("timeline", "/tmp", "a folder that exists"),
+    ("timeline_limit", "999kB", "1 MB to 1 TiB"),
+    ("timeline_limit", "auto", "1 MB to 1 TiB"),
 ]
 
 

@@ -1,0 +1,64 @@
+"""A trace on disk: a JSON array in Chrome's trace event format that is complete after every write.
+
+Each write replaces the closing bracket by new events and a closing bracket, in one call at one place: whenever the process is killed
+between two writes, the file is valid JSON. If a write fails (a full disk), the file is put back to what it was before.
+"""
+import os
+import stat
+from typing import Optional
+
+END = b"\n]\n"
+
+
+class TraceFile:
+    """A new file of trace events, for its owner only (mode 0600).
+
+    Parameters
+    ----------
+    path : where; an old trace there is replaced, which takes a regular file.
+    first : the first event, a JSON text.
+
+    Raises
+    ------
+    OSError
+        it cannot be created or written; ``path`` is something else than a regular file (FileExistsError).
+    """
+
+    def __init__(self, path: str, first: bytes) -> None:
+        self.path = path
+        self.bytes = 0                  # of the events; the closing bracket comes after
+        self._descriptor: Optional[int] = None
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise FileExistsError(17, "it exists and is not a regular file", path)
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            self.append(b"[\n" + first)
+        except OSError:
+            self.close()
+            os.unlink(path)
+            raise
+
+    def append(self, events: bytes) -> None:
+        """Add events, each with its comma before it. OSError if that fails: then the file is as it was before."""
+        if self._descriptor is None:
+            raise ValueError("the trace is closed")
+        text, start = memoryview(events + END), 0
+        try:
+            while start < len(text):
+                start += os.pwrite(self._descriptor, text[start:], self.bytes + start)
+        except OSError:
+            if self.bytes:
+                os.pwrite(self._descriptor, END, self.bytes)        # over what is there: this takes no room
+                os.ftruncate(self._descriptor, self.bytes + len(END))
+            raise
+        self.bytes += len(events)
+
+    def close(self) -> None:
+        """Nothing is written any more. May be called again."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
