@@ -15,11 +15,17 @@ ARGS    ?=
 # Cells of the comparisons; see benchmarks/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick
 QUICK_CELLS    := resnet50_v1,rho=1,compute=0.8 resnet50_v1,rho=2,compute=0.5 vgg16,rho=1,compute=0.7
+CELLS          := $(foreach model,resnet50_v1 vgg16 resnet18_v1 mobilenetv2_1.0, \
+                    $(model),rho=1,compute=0.6 $(model),rho=2,compute=0.4 $(model),rho=0.5,compute=0.6 $(model),rho=0.25,compute=0.6)
 FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inceptionv3 vgg16 mobilenetv2_1.0, \
-                    $(foreach rho,0.5 1 2,$(model),rho=$(rho),compute=1)) \
-                  $(foreach rate,100Mbit 500Mbit 2Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
-                  resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit \
-                  vgg16,rho=1,compute=1,workers=4,servers=2,rate=500Mbit
+                    $(foreach rho,0.25 0.5 1 2,$(model),rho=$(rho),compute=1)) \
+                  $(foreach rate,100Mbit 500Mbit 2Gbit 4Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
+                  $(foreach model,resnet50_v1 vgg16,$(model),rho=1,compute=1,workers=4,servers=2,rate=500Mbit) \
+                  $(foreach what,slow=1.3 jitter=0.3,resnet50_v1,rho=1,compute=1,$(what))
+# What each part of the policy is good for: prophet; without its prediction; without slices; first in, first out; without the drain
+# window; without the lead limit.
+ABLATION       := prophet,priority:PROPHET_UNIT=240000,prophet:PROPHET_UNIT=4MB,fifo:PROPHET_UNIT=240000,$\
+                  prophet:PROPHET_WINDOW=1TiB,prophet:PROPHET_LEAD=1TiB
 # To judge the simulator by: the job of the picture of time against bandwidth at some rates, and another.
 SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) \
                    mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
@@ -43,7 +49,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test bench bench-full bench-simulator plots docs wheel clean
+.PHONY: help build demo test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -51,7 +57,9 @@ help:
 	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
 	@echo 'make test    run the tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
-	@echo 'make bench-full        all models, more rates, four workers and two servers: some hours'
+	@echo 'make bench-full        all models, more rates, four workers and two servers, jitter: some hours'
+	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
+	@echo 'make bench-ablation    what slices, windows, order and prediction are good for each; needs root'
 	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make docs    the documentation as a web site in site/'
@@ -76,6 +84,14 @@ bench: build
 
 bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
+
+bench-cells: build
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,p3,credit,prophet \
+	  --repeats 1 --warmup 4 --iterations 5 --name cells $(ARGS)
+
+bench-ablation: build
+	@$(RUN) benchmarks.run --cell resnet50_v1,rho=1,compute=0.8 --cell vgg16,rho=1,compute=0.8 --methods $(ABLATION) \
+	  --repeats 1 --warmup 5 --iterations 5 --name ablation $(ARGS)
 
 bench-simulator: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
