@@ -7,10 +7,12 @@ from .errors import ConfigError
 from .profile_file import replace_text
 
 _EPILOG = """\
-example, a job with and without scheduling:
+example, two traces compared:
+  prophet-mx report fifo-0.json prophet-0.json -o report.html
+
+They come from jobs such as these:
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
   PROPHET_TIMELINE=prophet.json prophet-mx launch -n 2 -s 1 -- python train.py
-  prophet-mx report fifo-0.json prophet-0.json -o report.html
 
 The page is one file without anything to load from elsewhere.
 
