@@ -27,14 +27,13 @@ class Training:
         self.args, self.kv = args, kv
         if args.amp:
             amp.init(args.amp)                  # changes MXNet's operators, so before there is a network
+            self._try_amp()
         self.net = networks.make(args)
         mx.random.seed(args.seed)               # all workers draw the same first weights
         self.net.initialize(training.initializer(), ctx=args.devices)
         if args.dtype != "float32":
             self.net.cast(args.dtype)
         self.net.hybridize()
-        for device in args.devices:             # one forward pass makes the weights, whose shapes it finds
-            self.net(mx.nd.zeros((1,) + args.image_shape, ctx=device, dtype=args.dtype)).wait_to_read()
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.optimizer_params = training.optimizer_params(args, batches)
         # A list keeps the order of the layers, which is the order of urgency; a dict would be sorted by name.
@@ -42,6 +41,17 @@ class Training:
                                      update_on_kvstore=not args.on_workers, compression_params=training.compression(args))
         if args.amp:
             amp.init_trainer(self.trainer)
+
+    def _try_amp(self):
+        """Fail at once, and in one line, on a processor without the operations that --amp needs."""
+        data = mx.nd.zeros((1, 8, 8, 8), ctx=self.args.devices[0])
+        trial = gluon.nn.Conv2D(8, 3, in_channels=8)
+        trial.initialize(ctx=self.args.devices[0])
+        try:
+            trial(data).wait_to_read()
+        except mx.base.MXNetError as error:
+            raise options.OptionError(f"--amp {self.args.amp} does not work on this {self.args.devices[0].device_type} "
+                                      f"({str(error).strip().splitlines()[-1]})") from None
 
     def load(self, checkpoints):
         """Take weights, optimizer states and loss scale of the checkpoint."""

@@ -32,7 +32,10 @@ def zoo_name(network, layers=None):
 
 
 def make(args):
-    """The network as a Gluon block, not initialised. Its parameters have the same names in every process.
+    """The network as a Gluon block, not initialised. Its parameters have shapes, and the same names in every process.
+
+    Gluon would find the shapes in a first forward pass. Where MKLDNN is used that leaves convolutions' weights in a layout of its
+    own, which makes the servers of MXNet 1.9 fail when these weights are their first values.
 
     Raises
     ------
@@ -46,11 +49,16 @@ def make(args):
         layers = "" if args.num_layers is None else f" --num-layers {args.num_layers}"
         raise OptionError(f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that the "
                           f"model zoo has, or one of its own names such as resnet18_v1") from None
+    symbol = net(mx.sym.var("data"))
     try:
-        net(mx.sym.var("data")).infer_shape(data=(1,) + args.image_shape)
+        shapes, _, running = symbol.infer_shape(data=(1,) + args.image_shape)
     except mx.base.MXNetError as error:
         reason = str(error).strip().splitlines()[-1]
         raise OptionError(f"{name} does not take images of --image-shape {','.join(map(str, args.image_shape))} ({reason})") from None
+    parameters = net.collect_params()
+    for name, shape in zip(symbol.list_arguments() + symbol.list_auxiliary_states(), shapes + running):
+        if name in parameters:      # all but the data
+            parameters[name].shape = shape
     return net
 
 

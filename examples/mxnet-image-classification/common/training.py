@@ -19,7 +19,8 @@ def create_store(args):
         kv = ScheduledKVStore(kv, **({"policy": args.policy} if args.policy else {}))
     if args.gc_type != "none":
         _push_then_pull(kv)
-    logging.info("start with arguments %s", {name: value for name, value in sorted(vars(args).items()) if name != "devices"})
+    if kv.rank == 0:
+        logging.info("start with arguments %s", {name: value for name, value in sorted(vars(args).items())})
     return kv
 
 
