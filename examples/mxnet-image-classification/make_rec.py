@@ -148,9 +148,10 @@ def progress(items, total, title):
 
 
 def parse_args(argv=None):
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-                                     epilog="exit codes: 0 all images written, 1 something is wrong with an image or folder (one line "
-                                     "says what), 2 wrong argument")
+    parser = argparse.ArgumentParser(
+        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        epilog="example: python make_rec.py photos data/flowers --val-ratio 0.1 --resize 256 -- exit codes: 0 images written, 1 "
+        "something is wrong with an image or folder (one line says what), 2 wrong argument")
     parser.add_argument("folder", help="the images, in a sub-folder per class")
     parser.add_argument("prefix", help="path of the files to write, without an ending")
     parser.add_argument("--val-ratio", type=float, default=0.0, help="share of each class to validate with, 0 to below 1")

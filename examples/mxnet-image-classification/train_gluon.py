@@ -37,8 +37,9 @@ class Training:
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.optimizer_params = training.optimizer_params(args, batches)
         # A list keeps the order of the layers, which is the order of urgency; a dict would be sorted by name.
-        self.trainer = gluon.Trainer(list(self.net.collect_params().values()), args.optimizer, dict(self.optimizer_params), kvstore=kv,
-                                     update_on_kvstore=not args.on_workers, compression_params=training.compression(args))
+        self.trainer = gluon.Trainer(
+            list(self.net.collect_params().values()), args.optimizer, dict(self.optimizer_params), kvstore=kv,
+            update_on_kvstore=not args.on_workers, compression_params=training.compression(args))
         if args.amp:
             amp.init_trainer(self.trainer)
 
@@ -130,7 +131,7 @@ class Training:
 
 
 def parse_args():
-    parser = options.make_parser(__doc__.splitlines()[0])
+    parser = options.make_parser(__doc__)
     parser.add_argument("--amp", choices=("float16", "bfloat16"),
                         help="MXNet's automatic mixed precision, with loss scaling: float16 needs a GPU, bfloat16 is for CPUs")
     args = options.parse(parser)

@@ -1,4 +1,4 @@
-"""Files of a checkpoint: PREFIX-0003.params and the like for rank 0, PREFIX-1-0003.params for rank 1, as MXNet's examples name them.
+"""Files of a checkpoint, named as in MXNet's examples: PREFIX-0003.params and the like for rank 0, PREFIX-1-0003.params for rank 1.
 
 Every worker writes its own. Weights and optimizer states are the same on all, but the running statistics of batch norm are not.
 """
@@ -55,8 +55,8 @@ class Checkpoints:
         folder, name = os.path.split(self.prefix)
         pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
         there = sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)
-        raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; "
-                          + (f"there are those of epoch {', '.join(map(str, there))}" if there else "there is none of another epoch either"))
+        others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is none of another epoch either"
+        raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
 
 
 def states_file(prefix, epochs, expected):

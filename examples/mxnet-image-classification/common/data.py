@@ -10,8 +10,8 @@ SYNTHETIC_BATCHES = 100
 class EpochIter(mx.io.DataIter):
     """A fixed number of batches per epoch, drawn anew for each.
 
-    Everything random in an epoch (order, augmentation, dropout) starts from a number made of seed, epoch and worker. So an epoch is the
-    same whether it follows others or is the first after a resume. And all workers do the same number of batches: parts of a
+    Everything random in an epoch (order, augmentation, dropout) starts from a number made of seed, epoch and worker. So an epoch is
+    the same whether it follows others or is the first after a resume. And all workers do the same number of batches: parts of a
     file may differ by some images, but in dist_sync workers wait for each other.
 
     Parameters
@@ -54,7 +54,8 @@ class _Synthetic:
     def __init__(self, args, seed):
         random = np.random.RandomState(seed)
         data = random.uniform(-1, 1, (args.batch_size,) + args.image_shape)
-        self._batch = mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(random.randint(0, args.num_classes, args.batch_size))], pad=0)
+        labels = random.randint(0, args.num_classes, args.batch_size)
+        self._batch = mx.io.DataBatch([mx.nd.array(data)], [mx.nd.array(labels)], pad=0)
 
     def next(self):
         return self._batch

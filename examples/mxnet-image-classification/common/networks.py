@@ -47,14 +47,14 @@ def make(args):
         net = vision.get_model(name, classes=args.num_classes, prefix="")
     except ValueError:
         layers = "" if args.num_layers is None else f" --num-layers {args.num_layers}"
-        raise OptionError(f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that the "
-                          f"model zoo has, or one of its own names such as resnet18_v1") from None
+        raise OptionError(f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that "
+                          "the model zoo has, or one of its own names such as resnet18_v1") from None
     symbol = net(mx.sym.var("data"))
     try:
         shapes, _, running = symbol.infer_shape(data=(1,) + args.image_shape)
     except mx.base.MXNetError as error:
-        reason = str(error).strip().splitlines()[-1]
-        raise OptionError(f"{name} does not take images of --image-shape {','.join(map(str, args.image_shape))} ({reason})") from None
+        reason, shape = str(error).strip().splitlines()[-1], ",".join(map(str, args.image_shape))
+        raise OptionError(f"{name} does not take images of --image-shape {shape} ({reason})") from None
     parameters = net.collect_params()
     for name, shape in zip(symbol.list_arguments() + symbol.list_auxiliary_states(), shapes + running):
         if name in parameters:      # all but the data

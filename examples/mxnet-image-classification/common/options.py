@@ -13,16 +13,26 @@ OPTIMIZERS = ("sgd", "nag", "signum", "adam", "adamax", "adagrad", "rmsprop", "a
 WITH_MOMENTUM = ("sgd", "nag", "signum")
 
 
+class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
+    """Defaults at the end of each help text, where there is one."""
+
+    def _get_help_string(self, action):
+        return action.help if action.default in (None, "") else super()._get_help_string(action)
+
+
 class OptionError(Exception):
     """Options that do not fit together, or not to the files or the job: the message says what to do."""
 
 
-def make_parser(description, **defaults):
-    """The parser with all options that both training scripts have."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+def make_parser(doc):
+    """The parser with all options that both training scripts have. ``doc``: what the script does, an empty line, an example."""
+    description, example = doc.strip().split("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=_Formatter,
+        epilog=f"example: {example.strip()} -- exit codes: 0 trained, 1 MXNet or Python stopped with an error, 2 a wrong option or "
+        "a file that is missing (one line says what to do)")
     for add in (_add_network, _add_data, _add_augmentation, _add_training, _add_communication, _add_checkpoints):
         add(parser)
-    parser.set_defaults(**defaults)
     return parser
 
 
@@ -45,7 +55,7 @@ def _add_data(parser):
     group.add_argument("--data-val", metavar="FILE", help="RecordIO file of the validation images")
     group.add_argument("--data-val-idx", metavar="FILE", help="its index (default: the same name with .idx)")
     group.add_argument("--num-examples", type=number(int, 1),
-                       help="images of an epoch, all workers together (default: as many as the index has; with --benchmark 100 batches)")
+                       help="images of an epoch, all workers together (default: those of the index; with --benchmark 100 batches)")
     group.add_argument("--data-nthreads", type=number(int, 1), default=4, help="threads that decode and augment images")
     group.add_argument("--benchmark", type=int, choices=(0, 1), default=0, help="1: train on one synthetic batch, without files")
     group.add_argument("--rgb-mean", type=numbers(3), default="123.68,116.779,103.939", help="subtracted from the channels")
@@ -76,14 +86,16 @@ def _add_training(parser):
     group.add_argument("--gpus", type=gpus, default="", help="GPUs of a worker, as 0 or 0,1,2,3; the CPU if empty")
     group.add_argument("--cpus", type=number(int, 1), default=1,
                        help="CPU devices of a worker where there are no GPUs: tries out what several GPUs do")
-    group.add_argument("--batch-size", type=number(int, 1), default=128, help="images per worker and iteration, all its GPUs together")
+    group.add_argument("--batch-size", type=number(int, 1), default=128,
+                       help="images per worker and iteration, all its GPUs together")
     group.add_argument("--num-epochs", type=number(int, 1), default=80, help="epochs, with those before a checkpoint")
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="what updates the weights")
     group.add_argument("--lr", type=number(float, 0), default=0.1, help="learning rate")
     group.add_argument("--lr-factor", type=number(float, 0, 1), default=0.1, help="what the learning rate is multiplied by")
     group.add_argument("--lr-step-epochs", type=epochs, default="30,60", help="after these epochs; '' for never")
     group.add_argument("--warmup-epochs", type=number(int, 0), default=0, help="epochs in which the learning rate rises to --lr")
-    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear", help="how it does; constant: it stays 0")
+    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear",
+                       help="how it does; constant: it stays 0")
     group.add_argument("--mom", type=number(float, 0, 1), default=0.9, help="momentum, for " + ", ".join(WITH_MOMENTUM))
     group.add_argument("--wd", type=number(float, 0), default=1e-4, help="weight decay")
     group.add_argument("--top-k", type=number(int, 0), default=5, help="report accuracy in the best k as well; 0: do not")
@@ -108,8 +120,8 @@ def _add_checkpoints(parser):
     group.add_argument("--save-period", type=number(int, 1), default=1, help="every so many epochs")
     group.add_argument("--load-epoch", type=number(int, 1), help="go on after this epoch, from the files of --model-prefix")
     group.add_argument("--update-on", choices=("auto", "servers", "workers"), default="auto",
-                       help="where the optimizer runs. Its state can be saved only on the workers: auto takes these with --model-prefix, "
-                       "else the servers. The trained weights are the same")
+                       help="where the optimizer runs. Its state can be saved only on the workers: auto takes these with "
+                       "--model-prefix, else the servers. The trained weights are the same")
 
 
 # -- types of options ----------------------------------------------------------------------------------------------------------
@@ -203,7 +215,8 @@ def _check(args, script):
                 raise OptionError(f"--{name.replace('_', '-')} {path}: there is no file {file}{hint}")
     devices = len(args.gpus) or args.cpus
     if args.batch_size % devices:
-        raise OptionError(f"--batch-size {args.batch_size} cannot be divided over {devices} devices; allowed: a multiple of {devices}")
+        raise OptionError(f"--batch-size {args.batch_size} cannot be divided over {devices} devices; allowed: a multiple of "
+                          f"{devices}")
     missing = [i for i in args.gpus if i >= mx.context.num_gpus()]
     if missing:
         raise OptionError(f"--gpus: GPU {missing[0]} is not there; this MXNet sees {mx.context.num_gpus()}")
@@ -212,7 +225,8 @@ def _check(args, script):
     if args.dtype == "float16" and args.gc_type != "none":
         raise OptionError("--gc-type 2bit compresses float32 gradients only; leave out --dtype float16")
     if args.top_k == 1 or args.top_k >= args.num_classes:
-        raise OptionError(f"--top-k {args.top_k} is not allowed; allowed: 0, or 2 to {args.num_classes - 1} with {args.num_classes} classes")
+        raise OptionError(f"--top-k {args.top_k} is not allowed; allowed: 0, or 2 to {args.num_classes - 1} with "
+                          f"{args.num_classes} classes")
     if args.gc_type != "none" and not args.kv_store.startswith("dist"):
         raise OptionError(f"--gc-type {args.gc_type} needs --kv-store dist_sync")
     _check_checkpoint(args)
