@@ -1,0 +1,70 @@
+"""Files of a checkpoint, named as in MXNet's examples: PREFIX-0003.params and the like for rank 0, PREFIX-1-0003.params for rank 1.
+
+Every worker writes its own. Weights and optimizer states are the same on all, but the running statistics of batch norm are not.
+"""
+import logging
+import os
+import re
+import tempfile
+from contextlib import contextmanager
+
+from .options import OptionError
+
+
+class Checkpoints:
+    """The checkpoints of one worker under ``prefix`` (None: there are none)."""
+
+    def __init__(self, prefix, rank, period=1):
+        self.prefix, self.rank, self.period = prefix, rank, period
+        if prefix is not None:
+            os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
+
+    def own(self):
+        """The prefix of this worker's files."""
+        return self.prefix if self.rank == 0 else f"{self.prefix}-{self.rank}"
+
+    def due(self, epochs):
+        """Whether one is to be written after so many epochs."""
+        return self.prefix is not None and epochs % self.period == 0
+
+    @contextmanager
+    def writing(self, epochs):
+        """Gives a prefix to write under. The files get their names when all are complete, the parameters last: a job that is killed
+        meanwhile leaves no checkpoint that looks whole and is not."""
+        folder, name = os.path.split(self.own())
+        with tempfile.TemporaryDirectory(dir=folder or ".", prefix=name + ".") as own:
+            yield os.path.join(own, name)
+            for file in sorted(os.listdir(own), key=lambda file: file.endswith(".params")):
+                os.replace(os.path.join(own, file), os.path.join(folder, file))
+        logging.info("Saved checkpoint to %s-%04d.params", self.own(), epochs)
+
+    def find(self, epochs):
+        """The prefix of the files to go on from: this worker's, or else rank 0's.
+
+        Raises
+        ------
+        OptionError
+            there are none of that epoch.
+        """
+        for prefix in (self.own(), self.prefix):
+            if os.path.exists(f"{prefix}-{epochs:04d}.params"):
+                if prefix != self.own():
+                    logging.warning("%s-%04d.params is not there: going on with rank 0's, whose running statistics of batch norm "
+                                    "are not this worker's", self.own(), epochs)
+                return prefix
+        folder, name = os.path.split(self.prefix)
+        pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
+        there = sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)
+        others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is none of another epoch either"
+        raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
+
+
+def states_file(prefix, epochs, expected):
+    """The file of optimizer states beside the parameters; None, with a warning if they are ``expected``, if there is none."""
+    path = f"{prefix}-{epochs:04d}.states"
+    if os.path.exists(path):
+        return path
+    if expected:
+        logging.warning("%s is not there: momentum and the like start from zero, and the weights will not be those of a run that "
+                        "was never interrupted", path)
+    return None
