@@ -25,7 +25,10 @@ def _scaled(value: Any, units: Mapping[str, float]) -> float:
     if isinstance(value, bool):
         raise ValueError("a truth value is not a number")
     if isinstance(value, (int, float)):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
     else:
         match = _NUMBER.fullmatch(str(value))
         if match is None or match.group(2).lower() not in units:
@@ -89,7 +92,9 @@ def _bounded(parse: Callable[[Any], Any], low: float, high: float) -> Callable[[
 
 
 def _path(value: Any) -> str:
-    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    path = os.path.abspath(os.path.expanduser(os.fsdecode(value)))
+    if "\0" in path:
+        raise ValueError("a path has no zero bytes")
     if os.path.isdir(path):
         raise ValueError("it is a folder")
     if not os.path.isdir(os.path.dirname(path)):
@@ -135,6 +140,11 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
     warmup : iterations whose ready times make the first profile.
+
+    Raises
+    ------
+    ConfigError
+        a value is not allowed.
     """
 
     policy: str = "prophet"
@@ -145,6 +155,10 @@ class Config:
     lead: Optional[int] = None
     profile: Optional[str] = None
     warmup: int = 3
+
+    def __post_init__(self) -> None:
+        for name in _SETTINGS:
+            object.__setattr__(self, name, _parsed(name, name, getattr(self, name)))
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":
@@ -157,22 +171,34 @@ class Config:
         """
         environ = os.environ if environ is None else environ
         names = [field.name for field in fields(cls)]
-        for variable in environ:
+        for variable in map(str, environ):
             if variable.startswith(PREFIX) and variable[len(PREFIX):].lower() not in names:
-                raise ConfigError(f"{variable}={environ[variable]!r} is not a setting of prophet_mx; the settings are "
+                name = variable if variable.isidentifier() else repr(variable)
+                raise ConfigError(f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(PREFIX + name.upper() for name in names))
         for name in overrides:
             if name not in names:
-                raise ConfigError(f"{name}={overrides[name]!r} is not a setting of prophet_mx; the settings are "
+                raise ConfigError(f"{name}={shown(overrides[name])} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(names))
         values = {}
         for name in names:
             if name in overrides:
                 values[name] = _parsed(name, name, overrides[name])
-            elif environ.get(PREFIX + name.upper(), "").strip():
-                variable = PREFIX + name.upper()
-                values[name] = _parsed(name, variable, environ[variable].strip())
+                continue
+            variable = PREFIX + name.upper()
+            text = environ.get(variable, "")
+            text = text.strip() if isinstance(text, str) else text
+            if text != "":
+                values[name] = _parsed(name, variable, text)
         return cls(**values)
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: its ``repr``, or its type where that fails (a whole number of thousands of digits)."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 def _parsed(name: str, source: str, value: Any) -> Any:
@@ -180,4 +206,4 @@ def _parsed(name: str, source: str, value: Any) -> Any:
     try:
         return setting.parse(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"{source}={value!r} is not allowed ({error}); allowed: {setting.allowed}") from None
+        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {setting.allowed}") from None

@@ -90,7 +90,7 @@ def _document(source: Source) -> Any:
         for name in list(fields):
             fields[name] = mostly(source, fields[name])
         gradients.append(mostly(source, fields))
-    return mostly(source, {mostly(source, "format") or "format": mostly(source, "prophet_mx profile 1"), "name": mostly(source, "job"),
+    return mostly(source, {str(mostly(source, "format")): mostly(source, "prophet_mx profile 1"), "name": mostly(source, "job"),
                            "gradients": mostly(source, gradients), "steps": mostly(source, _steps(source))}
                   if source.below(8) else {"format": source.odd(), **{str(source.odd()): source.odd()}})
 
@@ -148,7 +148,11 @@ def layout(data: bytes) -> None:
                           mostly(source, abs(source.whole())), mostly(source, None))
         assert unit >= 0
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))
-        parts = cut(elements, mostly(source, 4), mostly(source, unit if source.below(2) else abs(source.whole())))
+        element_bytes = mostly(source, 4)
+        slice_bytes = mostly(source, unit if source.below(2) else abs(source.whole()))
+        if all(type(value) is int for value in (elements, element_bytes, slice_bytes)) and elements * element_bytes > 500 * abs(slice_bytes):
+            slice_bytes = abs(elements * element_bytes) // 500      # up to a million slices are allowed, and take half a second
+        parts = cut(elements, element_bytes, slice_bytes)
     except ConfigError as error:
         assert "\n" not in str(error)
     else:
