@@ -22,7 +22,7 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import psutil
@@ -34,6 +34,7 @@ JOB = Path(__file__).with_name("soak_job.py")
 PATIENCE = 90.0         # seconds without an iteration, with nothing paused, that count as a hang
 GROWTH = 0.02           # of a worker's memory that is allowed, from a tenth of its life on
 LEAD = 300              # iterations from the decision to stop to the stop
+BETWEEN = 2.0, 15.0     # seconds between two faults
 START_LIMIT = 40.0      # seconds that one short job may take
 RATES = ("40mbit", "200mbit", "1gbit")
 CODES = {"return": 0, "push": 0, "raise": 1, "exit": 3}
@@ -116,6 +117,10 @@ class Faults:
         self._namespace = namespace
         self.count: Counter = Counter()
 
+    @property
+    def kills(self) -> int:
+        return sum(count for name, count in self.count.items() if name.startswith("kill"))
+
     def one(self, job: Running) -> None:
         """Let something go wrong; blocks while a process is paused."""
         kind = self._rng.choice(["pause", "pause", "pause", "kill", "rate", "rate"] if self._namespace else ["pause", "pause", "kill"])
@@ -149,53 +154,76 @@ def package_env() -> Dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1", "PROPHET_UNIT": "16KiB"}
 
 
-def soak(minutes: float, seed: int, pace: float) -> int:
-    """The long run; the exit code."""
-    end = time.monotonic() + 60 * minutes
-    histories: List[Dict[str, List[Sample]]] = []
-    starts = hangs = failures = 0
-    with tempfile.TemporaryDirectory(prefix="prophet-soak-") as folder, network() as namespace:
-        rng = random.Random(seed)
-        faults = Faults(rng, namespace)
-        prefix = ["ip", "netns", "exec", namespace] if namespace else []
-        print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)
-        stop, finished = Path(folder, "stop"), False
-        while not finished:
-            job = Running(prefix, ["train", "scheduled", folder, str(pace)], package_env())
-            starts += 1
-            killed = faults_before = sum(count for name, count in faults.count.items() if name.startswith("kill"))
-            next_fault = time.monotonic() + rng.uniform(2, 15)
+class Soak:
+    """The long run.
+
+    Parameters
+    ----------
+    minutes : of faults.
+    folder : of the checkpoint, and of the file that tells the job where to stop.
+    """
+
+    def __init__(self, minutes: float, folder: str, faults: Faults, rng: random.Random) -> None:
+        self._end = time.monotonic() + 60 * minutes
+        self._stop = Path(folder, "stop")
+        self._faults = faults
+        self._rng = rng
+        self.histories: List[Dict[str, List[Sample]]] = []
+        self.starts = self.hangs = self.failures = 0
+
+    def run(self, start: Callable[[], Running]) -> bool:
+        """Start the job again and again until it has come to its end; False if it keeps failing by itself."""
+        while self.failures <= 3 and self.hangs <= 3:
+            kills = self._faults.kills
+            job = start()
+            self.starts += 1
             try:
-                while job.running:
-                    time.sleep(0.2)
-                    now = time.monotonic()
-                    if now > end and not stop.exists() and job.iteration >= 0:
-                        stop.with_suffix(".new").write_text(str((job.iteration // 100 + 1) * 100 + LEAD))
-                        stop.with_suffix(".new").rename(stop)
-                    if now > next_fault and not stop.exists():
-                        faults.one(job)
-                        next_fault = time.monotonic() + rng.uniform(2, 15)
-                    if now - job.moved > PATIENCE:
-                        hangs += 1
-                        print("\n".join([f"HUNG at iteration {job.iteration}"] + job.tail[-20:]), flush=True)
-                        job.kill()
-                        job.moved = now
+                self._watch(job)
             finally:
                 job.kill()
                 job.join()
-            histories.append(job.samples)
-            killed = sum(count for name, count in faults.count.items() if name.startswith("kill"))
-            finished = job.result is not None and job.result.exit_code == 0
-            if not finished and killed == faults_before:
-                failures += 1
+            self.histories.append(job.samples)
+            if job.result is not None and job.result.exit_code == 0:
+                return True
+            if self._faults.kills == kills:
+                self.failures += 1
                 print("\n".join([f"FAILED: {job.result.reason if job.result else 'not started'}"] + job.tail[-20:]), flush=True)
-                if failures > 3:
-                    return 1
-        print(f"soak: {starts} starts, {int(stop.read_text())} iterations, {hangs} hung, {failures} failed without a kill; faults: "
-              + ", ".join(f"{count} {name}" for name, count in sorted(faults.count.items())), flush=True)
-        grown = growth(histories)
-        same = compare(folder, prefix, namespace)
-    return 0 if same and not hangs and not failures and not grown else 1
+        return False
+
+    def _watch(self, job: Running) -> None:
+        """Until the job ends: let things go wrong, notice a hang, and tell it to stop when the time is over."""
+        next_fault = time.monotonic() + self._rng.uniform(*BETWEEN)
+        while job.running:
+            time.sleep(0.2)
+            now = time.monotonic()
+            if now > self._end and not self._stop.exists() and job.iteration >= 0:
+                new = self._stop.with_suffix(".new")
+                new.write_text(str((job.iteration // 100 + 1) * 100 + LEAD))
+                new.rename(self._stop)
+            if now > next_fault and not self._stop.exists():
+                self._faults.one(job)
+                next_fault = time.monotonic() + self._rng.uniform(*BETWEEN)
+            if now - job.moved > PATIENCE:
+                self.hangs += 1
+                print("\n".join([f"HUNG at iteration {job.iteration}"] + job.tail[-20:]), flush=True)
+                job.kill()
+                job.moved = now
+
+
+def soak(minutes: float, seed: int, pace: float) -> int:
+    """The long run and the comparison; the exit code."""
+    with tempfile.TemporaryDirectory(prefix="prophet-soak-") as folder, network() as namespace:
+        prefix = ["ip", "netns", "exec", namespace] if namespace else []
+        print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)
+        rng = random.Random(seed)
+        faults = Faults(rng, namespace)
+        run = Soak(minutes, folder, faults, rng)
+        finished = run.run(lambda: Running(prefix, ["train", "scheduled", folder, str(pace)], package_env()))
+        print(f"soak: {run.starts} starts, {run.hangs} hung, {run.failures} failed without a kill; faults: "
+              + (", ".join(f"{count} {name}" for name, count in sorted(faults.count.items())) or "none"), flush=True)
+        grown = growth(run.histories)
+        same = finished and compare(folder, prefix, namespace)
+    return 0 if same and not run.hangs and not run.failures and not grown else 1
 
 
 def growth(histories: Sequence[Dict[str, List[Sample]]]) -> bool:

@@ -172,8 +172,10 @@ class ScheduledKVStore(KVStore):
             this is no optimizer or one that cannot be pickled, or gradients are sliced already and it is not known to be exact on
             slices. Nothing was sent.
         """
-        if self._driver is not None:
-            check_optimizer(optimizer)
+        if self._driver is None and self._agreeing is None:
+            super().set_optimizer(optimizer)
+            return
+        check_optimizer(optimizer)
         try:
             pickled = pickle.dumps(optimizer)
         except Exception as error:              # whatever the optimizer's own parts raise
