@@ -30,6 +30,12 @@ ABLATION       := prophet,priority:PROPHET_UNIT=240000,prophet:PROPHET_UNIT=4MB,
 SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) \
                    mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
 
+# Executions of the fuzzer per parser; kinds of native checks (address thread valgrind); minutes of faults; short jobs in a row.
+RUNS    ?= 1000000
+KINDS   ?=
+MINUTES ?= 10
+STARTS  ?= 200
+
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
 
@@ -49,7 +55,8 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean
+.PHONY: help build demo test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
+        fuzz check-native soak starts
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -61,6 +68,10 @@ help:
 	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
 	@echo 'make bench-ablation    what slices, windows, order and prediction are good for each; needs root'
 	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
+	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
+	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
+	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
+	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, and as many of plain MXNet'
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make docs    the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
@@ -104,6 +115,21 @@ plots: build
 
 docs: build
 	@env -u PYTHONPATH $(VENV)/bin/python -m mkdocs build --quiet --strict --site-dir site && echo site/index.html
+
+fuzz: build
+	@$(PIP) install 'atheris>=2.3'
+	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python fuzz/fuzz.py all -runs=$(RUNS) $(ARGS)
+
+# The extension is compiled in place here, so this needs what a build needs.
+check-native: build
+	@$(PIP) install 'Cython>=3.0,<4' 'setuptools>=61' wheel
+	@env -u PYTHONPATH $(VENV)/bin/python tests/native/check.py $(KINDS) $(ARGS)
+
+soak: build
+	@$(RUN) benchmarks.soak --minutes $(MINUTES) $(ARGS)
+
+starts: build
+	@$(RUN) benchmarks.soak --starts $(STARTS) $(ARGS)
 
 wheel: build
 	@rm -rf build dist

@@ -2,18 +2,25 @@
 
 The extension needs neither MXNet nor its headers: it finds MXNet's C functions at run time, so one build serves the CPU and
 the CUDA wheel.
+
+SANITIZE in the environment adds instrumentation, for 'make check-native': SANITIZE=address,undefined or SANITIZE=thread (gcc's names),
+or SANITIZE=none for debugging symbols alone. Such a build is for tests only; use a --build-base of its own.
 """
+import os
 from glob import glob
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
+SANITIZE = os.environ.get("SANITIZE", "")
+FLAGS = ["-fsanitize=" + SANITIZE, "-fno-sanitize-recover=undefined"] if SANITIZE not in ("", "none") else []
+
 CORE = Extension(
     "prophet_mx._core",
     sources=["_ext/_core.pyx"],
     depends=sorted(set(glob("_ext/*.pyx") + glob("_ext/*.pxi")) - {"_ext/_core.pyx"}),
-    extra_compile_args=["-O2", "-std=gnu11", "-pthread"],
-    extra_link_args=["-pthread"],
+    extra_compile_args=["-O2", "-std=gnu11", "-pthread"] + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else []) + FLAGS,
+    extra_link_args=["-pthread"] + FLAGS,
 )
 
 MXNET_RUNTIME = ["numpy>=1.17,<1.24"]
@@ -39,6 +46,7 @@ setup(
         "tensorboard": ["tensorboardX>=2.5"],
         "docs": ["mkdocs==1.6.1"],
         "test": ["pytest>=7", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4"],
+        "fuzz": ["atheris>=2.3"],
         "demo": ["scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8"],
     },
     entry_points={"console_scripts": ["prophet-mx = prophet_mx.cli:main"]},

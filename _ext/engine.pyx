@@ -6,8 +6,9 @@
 #   done   runs when the request was answered
 #
 # Threads and locks. `lock` guards everything in Driver and its Scheduler. It is taken by engine threads (in gate and done), by the
-# driver's own native thread, and by Python threads; nobody who holds it takes the GIL, blocks, or runs user code. Completing a gate
-# under it is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs nothing inline on completion).
+# driver's own native thread, and by Python threads; nobody who holds it takes the GIL, blocks, makes a Python object (the garbage
+# collector may then run any code), or runs user code, and a Python thread that waits for it gives up the GIL. Completing a gate under
+# it is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs nothing inline on completion).
 from libc.math cimport INFINITY
 
 cdef extern from "<pthread.h>" nogil:
@@ -138,6 +139,11 @@ cdef class Driver(Scheduler):
 
     # -- called by Python ------------------------------------------------------------------------------------------------------
 
+    cdef void acquire(self) noexcept:
+        """Take the lock without holding the GIL meanwhile."""
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+
     def start(self) -> None:
         """Start the native thread."""
         if self.running:
@@ -176,7 +182,9 @@ cdef class Driver(Scheduler):
         """Add a unit while the driver runs; its index."""
         cdef int index = -1
         cdef void* p
-        pthread_mutex_lock(&self.lock)
+        if size < 0 or not WIDE <= link < self.n_links or gradient < 0:
+            raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
+        self.acquire()
         if self.count >= self.gate_capacity:
             p = realloc(self.gates, 2 * (self.count + 32) * sizeof(OnComplete))
             if p != NULL:
@@ -197,7 +205,7 @@ cdef class Driver(Scheduler):
             raise ValueError(f"{len(fds)} sockets for {self.n_links} links")
         for fd in fds:
             tcp_sample(fd)
-        pthread_mutex_lock(&self.lock)
+        self.acquire()
         for i in range(self.n_links):
             self.meters[i].fd = fds[i]
             read_tcp(self.meters[i].fd, &sample)
@@ -210,15 +218,21 @@ cdef class Driver(Scheduler):
 
     def use_fed(self) -> None:
         """Take drain from feed_drained()."""
-        self.source = DRAIN_FED
+        self.use_source(DRAIN_FED)
 
     def use_predicted(self) -> None:
         """Predict drain from the rate."""
-        self.source = DRAIN_PREDICTED
+        self.use_source(DRAIN_PREDICTED)
+
+    cdef void use_source(self, DrainSource source) noexcept:
+        self.acquire()
+        self.source = source
+        pthread_mutex_unlock(&self.lock)
 
     def feed_drained(self, int link, int64_t fresh) -> None:
         """`fresh` more bytes have left on a link (DRAIN_FED)."""
-        pthread_mutex_lock(&self.lock)
+        self.need_link(link)
+        self.acquire()
         if self.source == DRAIN_FED:
             self.c_drained(link, self.links[link].drained + fresh, now())
             self.flush(now())
@@ -227,34 +241,48 @@ cdef class Driver(Scheduler):
     def in_flight(self) -> int:
         """Bytes released and not drained, over all links."""
         cdef int64_t total = 0
+        cdef int i
+        self.acquire()
         for i in range(self.n_links):
             total += self.links[i].released - self.links[i].drained
+        pthread_mutex_unlock(&self.lock)
         return total
 
     def steps_changed(self, step_of, due) -> None:
         """set_steps() while the driver runs."""
-        pthread_mutex_lock(&self.lock)
+        cdef int n_gradients = len(step_of), n_steps = len(due), code
+        cdef int* steps
+        cdef double* dues
+        steps, dues = NULL, NULL
         try:
-            self.set_steps(step_of, due)
-        finally:
+            copy_steps(step_of, due, &steps, &dues)
+            self.acquire()
+            code = self.c_set_steps(n_gradients, steps, n_steps, dues)
             pthread_mutex_unlock(&self.lock)
+            if code < 0:
+                raise MemoryError()
+        finally:
+            free(steps)
+            free(dues)
 
     def rates_known(self, double rate) -> None:
         """Start from this rate (bytes/s) on every link."""
-        pthread_mutex_lock(&self.lock)
+        if not 0 < rate < INFINITY:
+            raise ValueError(f"rate={rate}: not positive and finite")
+        self.acquire()
         for i in range(self.n_links):
             self.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
     def unit_known(self, int64_t unit) -> None:
         """set_unit() while the driver runs."""
-        pthread_mutex_lock(&self.lock)
+        self.acquire()
         self.set_unit(unit)
         pthread_mutex_unlock(&self.lock)
 
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
-        pthread_mutex_lock(&self.lock)
+        self.acquire()
         self.recording = recording
         if recording:
             self.n_events = 0
@@ -263,15 +291,19 @@ cdef class Driver(Scheduler):
     def take_events(self) -> list:
         """Ready events since the last call: (iteration, unit, seconds on the monotonic clock). The newest are lost when over 32768
         were not taken."""
-        pthread_mutex_lock(&self.lock)
-        cdef int n = self.n_events
-        taken = []
+        cdef int n, i
+        cdef ReadyEvent* taken = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
+        if taken == NULL:
+            raise MemoryError()
+        self.acquire()
+        n = self.n_events
+        memcpy(taken, self.events, n * sizeof(ReadyEvent))
+        self.n_events = 0
+        pthread_mutex_unlock(&self.lock)
         try:
-            taken = [(self.events[i].iteration, self.events[i].unit, self.events[i].time) for i in range(n)]
-            self.n_events = 0
+            return [(taken[i].iteration, taken[i].unit, taken[i].time) for i in range(n)]
         finally:
-            pthread_mutex_unlock(&self.lock)
-        return taken
+            free(taken)
 
     def record_timeline(self, Recorder recorder) -> None:
         """Tell this recorder everything that happens; None: nobody."""
@@ -281,14 +313,25 @@ cdef class Driver(Scheduler):
 
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
-        pthread_mutex_lock(&self.lock)
+        cdef int64_t iterations, units, size, blocks, inverted, overhead, answers
+        cdef double wait, first
+        cdef int i
+        cdef LinkState* states = <LinkState*>malloc(self.n_links * sizeof(LinkState))
+        if states == NULL:
+            raise MemoryError()
+        self.acquire()
+        iterations, units, size, blocks = self.iterations, self.units_released, self.bytes_released, self.blocks
+        inverted, overhead, answers = self.inverted_bytes, self.overhead, self.first_answers
+        wait, first = self.wait_seconds, self.first_seconds
+        for i in range(self.n_links):
+            states[i] = self.state_of(i)
+        pthread_mutex_unlock(&self.lock)
         try:
-            return {"iterations": self.iterations, "units": self.units_released, "bytes": self.bytes_released,
-                    "blocks": self.blocks, "inverted_bytes": self.inverted_bytes, "wait_seconds": self.wait_seconds,
-                    "overhead": self.overhead, "first_answers": self.first_answers, "first_seconds": self.first_seconds,
-                    "links": [self.link_state(i) for i in range(self.n_links)]}
+            return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "inverted_bytes": inverted,
+                    "wait_seconds": wait, "overhead": overhead, "first_answers": answers, "first_seconds": first,
+                    "links": [as_dict(&states[i]) for i in range(self.n_links)]}
         finally:
-            pthread_mutex_unlock(&self.lock)
+            free(states)
 
     # -- called by engine threads ------------------------------------------------------------------------------------------------
 

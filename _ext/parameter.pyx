@@ -78,6 +78,8 @@ cdef class Parameter:
 
     def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
         """Send the packed buffer and receive the value in several arrays."""
+        if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held for ever
+            raise ValueError(f"{len(targets)} devices: at most {MAX_OUTS} are handled")
         cdef void** outs = <void**>malloc(len(targets) * sizeof(void*))
         if outs == NULL:
             raise MemoryError()
@@ -118,13 +120,11 @@ cdef class Parameter:
         self.join()
         return 0
 
-    cdef int request(self, Part* part, int priority, void** outs, int n_outs) except? -1:
+    cdef int request(self, Part* part, int priority, void** outs, int n_outs) noexcept:
         """The wrapped store's own push, or pushpull to n_outs arrays; its code."""
         cdef int[MAX_OUTS] int_keys
         cdef cstr[MAX_OUTS] str_keys
         cdef int i
-        if n_outs > MAX_OUTS:
-            raise ValueError(f"{n_outs} devices: at most {MAX_OUTS} are handled")
         for i in range(n_outs):
             int_keys[i] = part.int_key
             str_keys[i] = part.str_key

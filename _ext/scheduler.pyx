@@ -103,6 +103,11 @@ cdef struct Link:
     int candidate                   # while decide() runs: the unit that may go next, -1 none
     double opens                    # and when a window that holds one back may open
 
+cdef struct LinkState:              # a link as it was at one moment
+    Link link
+    int64_t window
+    int64_t lead
+
 
 cdef class Scheduler:
     """Compiled block scheduler for one worker; the Python methods serve tests and the simulator.
@@ -147,6 +152,8 @@ cdef class Scheduler:
             raise ValueError(f"links={links}: at least one server is needed")
         if policy not in POLICY_KINDS:
             raise ValueError(f"policy={policy!r}: not one of {', '.join(POLICY_KINDS)}")
+        if window < 0 or lead < 0 or not 0 <= rate < INFINITY:
+            raise ValueError(f"window={window}, lead={lead}, rate={rate}: neither may be negative, and the rate must be finite")
         self.kind = POLICY_KINDS[policy]
         self.fixed_window = window
         self.fixed_lead = lead
@@ -645,17 +652,11 @@ cdef class Scheduler:
     def set_steps(self, step_of, due) -> None:
         """Take the stepwise pattern: ``step_of[gradient]`` is its step, ``due[step]`` when the step is ready, in seconds after the
         iteration's first ready gradient."""
-        cdef int* steps = <int*>malloc((len(step_of) + 1) * sizeof(int))
-        cdef double* dues = <double*>malloc((len(due) + 1) * sizeof(double))
+        cdef int* steps
+        cdef double* dues
+        steps, dues = NULL, NULL
         try:
-            if steps == NULL or dues == NULL:
-                raise MemoryError()
-            for i, step in enumerate(step_of):
-                if not 0 <= step < len(due):
-                    raise ValueError(f"gradient {i} is in step {step}, of {len(due)}")
-                steps[i] = step
-            for i, seconds in enumerate(due):
-                dues[i] = seconds
+            copy_steps(step_of, due, &steps, &dues)
             if self.c_set_steps(len(step_of), steps, len(due), dues) < 0:
                 raise MemoryError()
         finally:
@@ -666,8 +667,23 @@ cdef class Scheduler:
         """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate."""
         self.unit = unit
 
+    cdef int need_unit(self, int unit) except -1:
+        """ValueError if there is no unit of this index."""
+        if not 0 <= unit < self.count:
+            raise ValueError(f"unit {unit}: there are {self.count}")
+        return 0
+
+    cdef int need_link(self, int link) except -1:
+        """ValueError if there is no link of this index."""
+        if not 0 <= link < self.n_links:
+            raise ValueError(f"link {link}: there are {self.n_links}")
+        return 0
+
     def set_link(self, int link, double rate=0, double rtt=-1) -> None:
         """Set a link's rate (bytes/s) and idle round trip (seconds); what is not given stays."""
+        self.need_link(link)
+        if not rate < INFINITY or not rtt < INFINITY:
+            raise ValueError(f"link {link}: rate {rate}, round trip {rtt}: not finite")
         if rate > 0:
             self.links[link].rate = rate
             self.links[link].measured = True
@@ -675,14 +691,17 @@ cdef class Scheduler:
             self.links[link].rtt = rtt
 
     def ready(self, int unit, int64_t iteration, double t) -> None:
+        self.need_unit(unit)
         if self.units[unit].state != IDLE:
             raise ValueError(f"unit {unit} is already on its way")
         self.c_ready(unit, iteration, t)
 
     def drained(self, int link, int64_t total, double t) -> None:
+        self.need_link(link)
         self.c_drained(link, total, t)
 
     def done(self, int unit, double t) -> None:
+        self.need_unit(unit)
         if self.units[unit].state != SENT:
             raise ValueError(f"unit {unit} was not sent")
         self.c_done(unit, t)
@@ -694,13 +713,19 @@ cdef class Scheduler:
         return [self.out[i] for i in range(n)], wake
 
     def link_state(self, int link) -> dict:
-        cdef Link* state = &self.links[link]
-        return {"released": state.released, "drained": state.drained, "unanswered": state.unanswered, "rate": state.rate,
-                "rtt": state.rtt, "measured": bool(state.measured), "window": self.min_window(state),
-                "lead": self.lead_limit(state), "ready": state.ready.count, "backlog_seconds": state.backlog_seconds,
-                "backlog_bytes": state.backlog_bytes}
+        self.need_link(link)
+        cdef LinkState state = self.state_of(link)
+        return as_dict(&state)
+
+    cdef LinkState state_of(self, int index) noexcept nogil:
+        cdef LinkState state
+        state.link = self.links[index]
+        state.window = self.min_window(&self.links[index])
+        state.lead = self.lead_limit(&self.links[index])
+        return state
 
     def unit_state(self, int unit) -> str:
+        self.need_unit(unit)
         return ("idle", "ready", "sent")[<int>self.units[unit].state]
 
     @property
@@ -746,6 +771,28 @@ cdef class Scheduler:
             assert 0 <= self.links[i].drained <= self.links[i].released, f"link {i} drained more than was released"
             assert self.links[i].unanswered == unanswered[i], f"link {i}: unanswered bytes do not add up"
             assert self.links[i].rate > 0, f"link {i}: no rate"
+
+
+cdef dict as_dict(LinkState* state):
+    cdef Link* link = &state.link
+    return {"released": link.released, "drained": link.drained, "unanswered": link.unanswered, "rate": link.rate, "rtt": link.rtt,
+            "measured": bool(link.measured), "window": state.window, "lead": state.lead, "ready": link.ready.count,
+            "backlog_seconds": link.backlog_seconds, "backlog_bytes": link.backlog_bytes}
+
+
+cdef int copy_steps(step_of, due, int** steps, double** dues) except -1:
+    """The arguments of set_steps() as C arrays, which the caller frees also when this raises."""
+    steps[0] = <int*>malloc((len(step_of) + 1) * sizeof(int))
+    dues[0] = <double*>malloc((len(due) + 1) * sizeof(double))
+    if steps[0] == NULL or dues[0] == NULL:
+        raise MemoryError()
+    for i, step in enumerate(step_of):
+        if not 0 <= step < len(due):
+            raise ValueError(f"gradient {i} is in step {step}, of {len(due)}")
+        steps[0][i] = step
+    for i, seconds in enumerate(due):
+        dues[0][i] = seconds
+    return 0
 
 
 cdef int grow_ints(int** items, int capacity) noexcept nogil:

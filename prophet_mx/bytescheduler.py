@@ -57,7 +57,7 @@ def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str],
     """
     settings: Dict[str, str] = {}
     notes = []
-    for variable in sorted(name for name in environ if name.startswith(PREFIX)):
+    for variable in sorted(name for name in environ if isinstance(name, str) and name.startswith(PREFIX)):
         value = environ[variable].strip()
         field, translated = _translated(variable, value, policy)
         if field in known and field in given:

@@ -28,7 +28,10 @@ def _scaled(value: Any, units: Mapping[str, float]) -> float:
     if isinstance(value, bool):
         raise ValueError("a truth value is not a number")
     if isinstance(value, (int, float)):
-        number = float(value)
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
     else:
         match = _NUMBER.fullmatch(str(value))
         if match is None or match.group(2).lower() not in units:
@@ -96,7 +99,9 @@ def _bounded(parse: Callable[[Any], Any], low: float, high: float) -> Callable[[
 
 
 def _path(value: Any) -> str:
-    path = os.path.abspath(os.path.expanduser(os.fspath(value)))
+    path = os.path.abspath(os.path.expanduser(os.fsdecode(value)))
+    if "\0" in path:
+        raise ValueError("a path has no zero bytes")
     if os.path.isdir(path):
         raise ValueError("it is a folder")
     if not os.path.isdir(os.path.dirname(path)):
@@ -156,6 +161,11 @@ class Config:
     metrics_host : address it listens on.
     timeline : file that a trace of the job is written to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
     timeline_limit : bytes that this file may take; from half of it on, only some iterations are written.
+
+    Raises
+    ------
+    ConfigError
+        a value is not allowed.
     """
 
     policy: str = "prophet"
@@ -173,6 +183,10 @@ class Config:
     timeline: Optional[str] = None
     timeline_limit: int = 64 * 10**6
 
+    def __post_init__(self) -> None:
+        for name in _SETTINGS:
+            object.__setattr__(self, name, _parsed(name, name, getattr(self, name)))
+
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":
         """The settings of ``environ`` (default: the process's), with ``overrides`` on top.
@@ -189,25 +203,37 @@ class Config:
         """As :meth:`from_env`, and what was made of each ``BYTESCHEDULER_`` variable, in words."""
         environ = os.environ if environ is None else environ
         names = [field.name for field in fields(cls)]
-        for variable in environ:
+        for variable in map(str, environ):
             if variable.startswith(PREFIX) and variable[len(PREFIX):].lower() not in names:
-                raise ConfigError(f"{variable}={environ[variable]!r} is not a setting of prophet_mx; the settings are "
+                name = variable if variable.isidentifier() else repr(variable)
+                raise ConfigError(f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(PREFIX + name.upper() for name in names))
         for name in overrides:
             if name not in names:
-                raise ConfigError(f"{name}={overrides[name]!r} is not a setting of prophet_mx; the settings are "
+                raise ConfigError(f"{name}={shown(overrides[name])} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(names))
         values = {}
         for name in names:
             if name in overrides:
                 values[name] = _parsed(name, name, overrides[name])
-            elif environ.get(PREFIX + name.upper(), "").strip():
-                variable = PREFIX + name.upper()
-                values[name] = _parsed(name, variable, environ[variable].strip())
+                continue
+            variable = PREFIX + name.upper()
+            text = environ.get(variable, "")
+            text = text.strip() if isinstance(text, str) else text
+            if text != "":
+                values[name] = _parsed(name, variable, text)
         translation = bytescheduler.translate(environ, values.get("policy", cls.policy), set(names), set(values))
         for name, text in translation.settings.items():
             values[name] = _parsed(name, f"{PREFIX}{name.upper()} (from a {bytescheduler.PREFIX} variable)", text)
         return cls(**values), translation.notes
+
+
+def shown(value: Any) -> str:
+    """A value for an error message: its ``repr``, or its type where that fails (a whole number of thousands of digits)."""
+    try:
+        return repr(value)
+    except Exception:
+        return f"a {type(value).__name__} that cannot be shown"
 
 
 def _parsed(name: str, source: str, value: Any) -> Any:
@@ -215,4 +241,4 @@ def _parsed(name: str, source: str, value: Any) -> Any:
     try:
         return setting.parse(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"{source}={value!r} is not allowed ({error}); allowed: {setting.allowed}") from None
+        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {setting.allowed}") from None

@@ -33,6 +33,7 @@ class KeyBook:
         self.bigarray = bigarray
         self.gradients: Dict[Key, int] = {}         # the caller's keys -> index in the order of init: forward order, by custom
         self.shapes: Dict[Key, Shape] = {}          # of dense keys
+        self.initialised: Dict[Key, None] = {}      # the caller's keys that this book saw made
         self._numbers: Dict[Key, int] = {}
         self._made = 0
         self.complete = True                        # False once a key was used that this book did not see made
@@ -45,6 +46,7 @@ class KeyBook:
     def add(self, key: Key, shape: Optional[Shape]) -> None:
         """The caller made a key; ``shape`` is None if it is not dense."""
         self.made(key)
+        self.initialised[key] = None
         self.gradients.setdefault(key, len(self.gradients))
         if shape is not None:
             self.shapes[key] = shape

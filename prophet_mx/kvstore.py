@@ -20,11 +20,12 @@ from mxnet.kvstore import KVStore
 from . import _core
 from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
+from .calls import MAX_DEVICES, arrays_of, check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority
 from .config import Config
 from .errors import ConfigError, KVStoreError, ProfileError
 from .key_sets import KeySets
 from .keys import Key, KeyBook
-from .layout import Slice
+from .layout import MAX_PARTS, Slice
 from .learner import ProfileLearner
 from .link import LinkMonitor
 from .metrics import Metrics, set_up_logging
@@ -36,7 +37,6 @@ from .timeline import Timeline
 
 logger = logging.getLogger("prophet_mx")
 
-MAX_PARTS = 1 << 20                         # slices of one gradient, at most: 4-byte slices of 4 MB
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
 
@@ -99,6 +99,7 @@ class ScheduledKVStore(KVStore):
             raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
         reason = _why_unscheduled(kv, self._config)
         # What can fail comes before the wrapper takes over the store.
+        keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000))
         self._saved: Optional[GradientProfile] = None
         if not reason:
             bind()
@@ -108,8 +109,7 @@ class ScheduledKVStore(KVStore):
         self._take_over(kv)
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
-        self._keys = KeyBook(int(os.environ.get("DMLC_NUM_SERVER", "1")),
-                             int(os.environ.get("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000)))
+        self._keys = keys
         self._scheduled: Dict[Key, _Scheduled] = {}
         self._passed: Set[Key] = set()          # keys whose values are not scheduled (sparse, empty)
         self._compression = 1
@@ -168,12 +168,17 @@ class ScheduledKVStore(KVStore):
     # -- keys ----------------------------------------------------------------------------------------------------------------
 
     def init(self, key, value) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.init`."""
+        """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._driver is not None:
+            check_init(self._keys, key, value)
         super().init(key, value)
         self._register(key, value)
 
     def broadcast(self, key, value, out, priority: int = 0) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.broadcast`."""
+        """As :meth:`mxnet.kvstore.KVStore.broadcast`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._driver is not None:
+            check_init(self._keys, key, value, out)
+            priority = checked_priority(priority)
         super().broadcast(key, value, out, priority)
         self._register(key, value)
 
@@ -188,9 +193,17 @@ class ScheduledKVStore(KVStore):
         Raises
         ------
         KVStoreError
-            gradients are sliced already, and this optimizer is not known to be exact on slices.
+            this is no optimizer or one that cannot be pickled, or gradients are sliced already and it is not known to be exact on
+            slices. Nothing was sent.
         """
-        pickled = pickle.dumps(optimizer)
+        if self._driver is None and self._agreeing is None:
+            super().set_optimizer(optimizer)
+            return
+        check_optimizer(optimizer)
+        try:
+            pickled = pickle.dumps(optimizer)
+        except Exception as error:              # whatever the optimizer's own parts raise
+            raise KVStoreError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {error}") from error
         if self._agreeing is None:
             super().set_optimizer(optimizer)
         else:
@@ -203,22 +216,26 @@ class ScheduledKVStore(KVStore):
     # -- the scheduled path --------------------------------------------------------------------------------------------------
 
     def pushpull(self, key, value, out=None, priority: int = 0) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.pushpull`, sent when the scheduler says so."""
+        """As :meth:`mxnet.kvstore.KVStore.pushpull`, sent when the scheduler says so.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
         if self._driver is None or self._compression != 1:      # with compression MXNet refuses, in its own words
             super().pushpull(key, value, out, priority)
             return
+        priority = checked_priority(priority)
         if isinstance(key, (list, tuple)):
+            self._check_all(key, value, out)
             for i, name in enumerate(key):
                 self.pushpull(name, value[i], None if out is None else out[i], priority)
             return
+        self._check(key, value, out)
         parameter = self._scheduled.get(key) or self._schedule(key, value)
         if parameter is None:
             super().pushpull(key, value, out, priority)
             return
         sources = as_list(value)
         targets = sources if out is None else as_list(out)
-        self._check_arrays(key, parameter, sources)
-        self._check_arrays(key, parameter, targets)
         iteration = self._next_iteration(parameter)
         if len(sources) == 1 and len(targets) == 1:
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
@@ -227,33 +244,53 @@ class ScheduledKVStore(KVStore):
         parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
 
     def push(self, key, value, priority: int = 0) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not."""
+        """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
         if self._driver is None:
             super().push(key, value, priority)
             return
+        priority = checked_priority(priority)
         if isinstance(key, (list, tuple)):
+            self._check_all(key, value)
             for i, name in enumerate(key):
                 self.push(name, value[i], priority)
             return
+        self._check(key, value)
         parameter = self._scheduled.get(key) or self._schedule(key, value)
         if parameter is None:
             super().push(key, value, priority)
             return
         sources = as_list(value)
-        self._check_arrays(key, parameter, sources)
         iteration = self._next_iteration(parameter)
         self._pack(parameter, sources, priority)
         parameter.native.push(iteration, priority)
 
     def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
-        orders it."""
-        if self._driver is None or not (self._slice_keys or self._timeline):
+        orders it.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
+        if self._driver is None:
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        priority = checked_priority(priority)
+        if out is None:
+            raise KVStoreError(f"key {key!r:.80}: no array to pull into")
+        if isinstance(key, (list, tuple)):
+            check_lists(key, out=out)
+            for name, targets in zip(key, out):
+                check_transfer(self._keys, name, None, targets, False)
+        else:
+            check_transfer(self._keys, key, None, out, False)
+        if not (self._slice_keys or self._timeline):
             super().pull(key, out, priority, ignore_sparse)
             return
         if isinstance(key, (list, tuple)):
-            for i, name in enumerate(key):
-                self.pull(name, None if out is None else out[i], priority, ignore_sparse)
+            for name, targets in zip(key, out):
+                self.pull(name, targets, priority, ignore_sparse)
             return
         if key not in self._slice_keys:
             super().pull(key, out, priority, ignore_sparse)
@@ -294,9 +331,34 @@ class ScheduledKVStore(KVStore):
         self._key_sets.pushed(self._names[parameter.gradient])
         return self._iteration
 
+    def _check_all(self, keys: Any, values: Any, outs: Any = None) -> None:
+        """Every key's arguments, before the first is sent."""
+        check_lists(keys, value=values, out=outs)
+        for i, key in enumerate(keys):
+            self._check(key, values[i] if values is not None else None, None if outs is None else outs[i])
+
+    def _check(self, key: Any, value: Any, out: Any = None) -> None:
+        """The arguments of one key's push or pushpull."""
+        try:
+            parameter = self._scheduled.get(key)
+        except TypeError:                               # not even a thing that a dict can hold
+            parameter = None
+        if parameter is None or value is None:
+            check_transfer(self._keys, key, () if value is None else value, out, self._optimizer is not None)
+            return
+        for name, given in (("value", value), ("out", out)):
+            if given is not None:
+                try:
+                    self._check_arrays(key, parameter, as_list(given))
+                except AttributeError:                  # something in it is no array
+                    arrays_of(key, name, given)
+                    raise
+
     @staticmethod
     def _check_arrays(key: Key, parameter: _Scheduled, arrays: List[mx.nd.NDArray]) -> None:
         """Raise before anything is sent if an array does not fit; arrays seen before are known to."""
+        if not 0 < len(arrays) <= MAX_DEVICES:
+            raise KVStoreError(f"key {key!r}: {len(arrays)} arrays; allowed: one per device, 1 to {MAX_DEVICES}")
         for array in arrays:
             if array.handle.value in parameter.checked:
                 continue
@@ -463,7 +525,9 @@ class ScheduledKVStore(KVStore):
     # -- what it learned, and the end ---------------------------------------------------------------------------------------
 
     def set_gradient_compression(self, compression_params) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`."""
+        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong parameters."""
+        if self._driver is not None:
+            check_compression(compression_params)
         super().set_gradient_compression(compression_params)
         self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
 
@@ -521,6 +585,18 @@ class ScheduledKVStore(KVStore):
             return
         self.close()                                # MXNet waits for the engine when it frees a store: nothing may be held
         super().__del__()
+
+
+def _environment_int(name: str, default: int) -> int:
+    """A number from 1 that MXNet itself reads from the environment."""
+    text = os.environ.get(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{name}={text!r} is not allowed; allowed: a whole number from 1")
+    return number
 
 
 def _why_unscheduled(kv: KVStore, config: Config) -> str:

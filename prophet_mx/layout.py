@@ -3,12 +3,19 @@
 A large gradient is cut into slices of equal size, so that what is more urgent never waits behind much of it; a small one is a unit
 by itself. Units never cross gradients, so a parameter that is not pushed in some iteration holds nothing up.
 """
-from typing import List, NamedTuple, Optional
+from numbers import Integral
+from typing import Any, List, NamedTuple, Optional
+
+from .config import POLICIES, shown
+from .errors import ConfigError
+from .steps import finite
 
 UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost more per message than they save in waiting
 UNIT_SHARE = 1 / 256        # of a worker's bytes per iteration: a smaller unit cannot shorten the iteration by as much as it costs
 MIN_UNIT = 32_000           # bytes
 MAX_UNIT = 4_000_000        # bytes
+MOST = 2**62
+MAX_PARTS = 1 << 20         # slices of one gradient, at most
 START_RATE = 125e6          # bytes/s where nothing was measured
 CREDIT_UNIT = 4_000_000     # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
 P3_UNIT = 160_000           # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
@@ -31,9 +38,16 @@ def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[
     236000
     >>> unit_bytes("prophet", 59e6, 102_400_000, None)
     400000
+
+    Raises ConfigError if an argument is not what is stated above.
     """
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise ConfigError(f"policy={shown(policy):.80} is not allowed; allowed: one of {', '.join(POLICIES)}")
+    if rate is not None and (finite(rate) is None or rate < 0):
+        raise ConfigError(f"rate={shown(rate):.80} is not allowed; allowed: None, or a finite number of bytes/s from 0")
+    _need_whole("total", total, 0)
     if forced is not None:
-        return forced
+        return _need_whole("forced", forced, 1)
     if policy in ("fifo", "prophet-icpp21"):
         return 0
     if policy == "priority":
@@ -51,7 +65,16 @@ def cut(elements: int, element_bytes: int, unit: int) -> List[Slice]:
 
     >>> cut(10, 4, 16)
     [Slice(start=0, stop=3), Slice(start=3, stop=6), Slice(start=6, stop=10)]
+
+    Raises ConfigError if an argument is not a whole number, or is negative.
     """
-    size = elements * element_bytes
-    parts = 1 if unit <= 0 or 2 * size <= 3 * unit else min(elements, -(-size // unit))
+    size = _need_whole("elements", elements, 0) * _need_whole("element_bytes", element_bytes, 0)
+    unit = _need_whole("unit", unit, 0)
+    parts = 1 if unit == 0 or 2 * size <= 3 * unit else min(elements, MAX_PARTS, -(-size // unit))
     return [Slice(elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
+
+
+def _need_whole(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= MOST:
+        raise ConfigError(f"{name}={shown(value):.80} is not allowed; allowed: a whole number from {least} to 2**62")
+    return int(value)

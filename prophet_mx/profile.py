@@ -8,14 +8,16 @@ Backward makes gradients ready in *steps*: several at once, then a gap, much the
 Times are seconds, sizes bytes. A gradient's index is its place in forward order and its priority: 0 is the most urgent.
 """
 import math
+import os
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from numbers import Integral
 from typing import Iterable, Optional, Sequence, Tuple
 
 from . import profile_file
+from .config import shown
 from .errors import ProfileError
-from .steps import Times, average_iterations, detect_steps, finite, move_towards
+from .steps import Times, average_iterations, detect_steps, finite, listed, move_towards
 
 __all__ = ["Gradient", "GradientProfile", "Times", "average_iterations", "detect_steps"]
 
@@ -46,10 +48,10 @@ class Gradient:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ProfileError(f"a gradient's name is a text that is not empty, not {self.name!r}")
+            raise ProfileError(f"a gradient's name is a text that is not empty, not {shown(self.name):.80}")
         size = self.bytes
         if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= MAX_BYTES:
-            raise ProfileError(f"gradient {self.name!r}: bytes is a whole number from 1 to 2**50, not {size!r:.80}")
+            raise ProfileError(f"gradient {self.name!r}: bytes is a whole number from 1 to 2**50, not {shown(size):.80}")
         object.__setattr__(self, "bytes", int(size))
         for field in ("forward", "backward", "ready", "spread"):
             value = getattr(self, field)
@@ -57,7 +59,7 @@ class Gradient:
                 seconds = finite(value)
                 if seconds is None or not 0 <= seconds <= MAX_SECONDS:
                     raise ProfileError(f"gradient {self.name!r}: {field} is a number of seconds from 0 to 1e9, or null, "
-                                       f"not {value!r:.80}")
+                                       f"not {shown(value):.80}")
                 object.__setattr__(self, field, seconds)
 
 
@@ -87,9 +89,12 @@ class GradientProfile:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ProfileError(f"a profile's name is a text that is not empty, not {self.name!r}")
-        object.__setattr__(self, "gradients", tuple(self.gradients))
-        object.__setattr__(self, "steps", tuple(tuple(step) for step in self.steps))
+            raise ProfileError(f"a profile's name is a text that is not empty, not {shown(self.name):.80}")
+        object.__setattr__(self, "gradients", tuple(listed(self.gradients, "a profile's gradients")))
+        object.__setattr__(self, "steps", tuple(tuple(listed(step, "a step's gradients"))
+                                                for step in listed(self.steps, "a profile's steps")))
+        if not all(isinstance(gradient, Gradient) for gradient in self.gradients):
+            raise ProfileError(f"profile {self.name!r} has gradients that are no Gradient")
         if not self.gradients:
             raise ProfileError(f"profile {self.name!r} has no gradients")
         seen = set()
@@ -120,8 +125,9 @@ class GradientProfile:
         ``names`` and ``sizes`` (bytes) are in forward order, as are the times of each sample.
         """
         ready, spread = average_iterations(samples)
+        names, sizes = listed(names, "names"), listed(sizes, "sizes")
         if not len(names) == len(sizes) == len(ready):
-            raise ProfileError(f"profile {name!r}: {len(names)} names, {len(sizes)} sizes and {len(ready)} ready times")
+            raise ProfileError(f"profile {shown(name):.80}: {len(names)} names, {len(sizes)} sizes and {len(ready)} ready times")
         gradients = tuple(Gradient(*fields) for fields in zip(
             names, sizes, [None] * len(ready), [None] * len(ready), ready, spread))
         return cls(name, gradients, detect_steps(ready))
@@ -205,16 +211,16 @@ class GradientProfile:
             total = self.compute_seconds
             stretch = (finite(compute) or 0.0) / total if total else 0.0
             if not 0 < stretch < math.inf:
-                raise ProfileError(f"cannot scale the {total} s of profile {self.name!r} to {compute!r:.80} s")
+                raise ProfileError(f"cannot scale the {total} s of profile {self.name!r} to {shown(compute):.80} s")
         factor = finite(size) or 0.0
         if factor <= 0:
-            raise ProfileError(f"a size factor is a positive, finite number, not {size!r:.80}")
+            raise ProfileError(f"a size factor is a positive, finite number, not {shown(size):.80}")
 
         def times(value: Optional[float]) -> Optional[float]:
             return None if value is None else value * stretch
 
         def resized(count: int) -> int:
-            return count if factor == 1 else max(4, 4 * round(count * factor / 4))
+            return count if factor == 1 else max(4, 4 * round(min(count * factor, 8.0 * MAX_BYTES) / 4))
 
         return replace(self, gradients=tuple(
             Gradient(g.name, resized(g.bytes), times(g.forward), times(g.backward), times(g.ready), times(g.spread))
@@ -228,7 +234,8 @@ class GradientProfile:
         """
         share = finite(weight)
         if share is None or not 0 < share <= 1:
-            raise ProfileError(f"a weight is a number above 0, up to 1, not {weight!r:.80}")
+            raise ProfileError(f"a weight is a number above 0, up to 1, not {shown(weight):.80}")
+        sample = listed(sample, "the ready times of an iteration")
         if len(sample) != len(self.gradients):
             raise ProfileError(f"profile {self.name!r} has {len(self.gradients)} gradients, the sample {len(sample)}")
         ready, spread = move_towards([g.ready for g in self.gradients], [g.spread for g in self.gradients], sample, share)
@@ -253,16 +260,18 @@ class GradientProfile:
         """
         try:
             profile_file.replace_text(path, self.to_json())
-        except OSError as error:
-            raise ProfileError(f"cannot write the profile {path}: {error}") from error
+        except (OSError, TypeError, ValueError) as error:
+            raise ProfileError(f"cannot write the profile {shown(path)}: {error}") from error
 
     @classmethod
     def load(cls, path: str) -> "GradientProfile":
         """The profile in the file ``path``; ProfileError, with the path, if it cannot be read or is not a profile."""
         try:
-            with open(path, encoding="utf-8") as file:
+            with open(os.fspath(path), encoding="utf-8") as file:
                 return cls.from_json(file.read())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ProfileError(f"cannot read the profile {path}: {error}") from error
+        except (OSError, UnicodeDecodeError, TypeError) as error:
+            raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from error
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
+        except ValueError as error:                 # a zero byte in the path
+            raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from None

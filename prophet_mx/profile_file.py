@@ -33,7 +33,7 @@ def loads(text: str) -> Tuple[Any, List[Dict[str, Any]], List[List[Any]]]:
         document = json.loads(text, object_pairs_hook=_no_duplicates)
     except ProfileError:
         raise
-    except (ValueError, RecursionError) as error:
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise ProfileError(f"not a complete JSON text: {error}") from None
     stated = document.get("format") if isinstance(document, dict) else None
     if stated != FORMAT:
@@ -49,33 +49,40 @@ def loads(text: str) -> Tuple[Any, List[Dict[str, Any]], List[List[Any]]]:
 
 def _need_keys(value: Any, keys: Sequence[str], what: str) -> None:
     if not isinstance(value, dict) or set(value) != set(keys):
-        found = ", ".join(map(repr, value)) if isinstance(value, dict) else type(value).__name__
+        found = ", ".join(map(repr, list(value)[:10])) if isinstance(value, dict) else type(value).__name__
         raise ProfileError(f"{what} has exactly the keys {', '.join(keys)}, not {found}")
 
 
 def _no_duplicates(pairs: List[Tuple[str, Any]]) -> Dict[str, Any]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        raise ProfileError("the same key twice in " + ", ".join(key for key, _ in pairs))
+        raise ProfileError("the same key twice in " + ", ".join(repr(key) for key, _ in pairs[:10]))
     return result
 
 
 def replace_text(path: str, text: str) -> None:
     """Put ``text`` into the file ``path`` at once: a reader sees the old content or the new, never a part.
 
-    A new file gets the usual permissions of the process, an old one keeps its own; a link stays a link. OSError if it cannot
-    be written; then the old file is untouched and no other is left behind.
+    A new file gets the usual permissions of the process, an old one keeps its own; a link stays a link. At no time can anybody read
+    what the permissions of the old file forbid. OSError if it cannot be written, or if there is something that is not a regular file
+    (a device, a pipe); then the old file is untouched and no other is left behind.
     """
-    target = os.path.realpath(path)
+    target = os.path.realpath(os.fsdecode(path))
+    mode = None
+    if os.path.exists(target):
+        status = os.stat(target)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(f"{target} is not a regular file")
+        mode = stat.S_IMODE(status.st_mode) & 0o777
     temporary = f"{target}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else mode & 0o600)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        if os.path.exists(target):
-            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
+        if mode is not None:
+            os.chmod(temporary, mode)
         os.replace(temporary, target)
     except BaseException:
         os.unlink(temporary)

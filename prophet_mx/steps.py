@@ -8,6 +8,7 @@ from numbers import Real
 from statistics import median
 from typing import Any, Iterable, List, Optional, Sequence, Tuple
 
+from .config import shown
 from .errors import ProfileError
 
 Times = Sequence[Optional[float]]
@@ -58,7 +59,7 @@ def average_iterations(samples: Iterable[Times]) -> Tuple[List[Optional[float]],
 
     Raises ProfileError if there are no samples, or they differ in length, or hold no times.
     """
-    rows = [checked(sample) for sample in samples]
+    rows = [checked(sample) for sample in listed(samples, "samples")]
     if not rows or len({len(row) for row in rows}) > 1:
         raise ProfileError("samples are one or more iterations of equally many gradients, not of "
                            f"{sorted({len(row) for row in rows})}")
@@ -101,13 +102,24 @@ def move_towards(ready: Times, spread: Times, sample: Times,
 
 def checked(sample: Times) -> List[Optional[float]]:
     """The times of a sample as floats; ProfileError if there is none, or one is not a finite number."""
-    times = [None if time is None else finite(time) for time in sample]
-    for given, time in zip(sample, times):
+    values = listed(sample, "the ready times of an iteration")
+    times = [None if time is None else finite(time) for time in values]
+    for given, time in zip(values, times):
         if given is not None and time is None:
-            raise ProfileError(f"a ready time is a finite number of seconds, not {given!r}")
+            raise ProfileError(f"a ready time is a finite number of seconds, not {shown(given):.80}")
     if all(time is None for time in times):
         raise ProfileError("an iteration without any ready time says nothing")
     return times
+
+
+def listed(values: Any, what: str) -> List[Any]:
+    """Any iterable but a text as a list; ProfileError if it is none."""
+    try:
+        if isinstance(values, (str, bytes)):
+            raise TypeError
+        return list(values)
+    except TypeError:
+        raise ProfileError(f"{what} are a list, not {shown(values):.80}") from None
 
 
 def aligned(sample: List[Optional[float]], reference: Times) -> List[Optional[float]]:

@@ -340,6 +340,25 @@ def test_a_new_file_obeys_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "job.json").stat().st_mode) == 0o640
 
 
+def test_a_private_file_is_private_while_it_is_replaced(tmp_path, monkeypatch):
+    path = tmp_path / "job.json"
+    path.write_text("old")
+    path.chmod(0o600)
+    seen = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda number: seen.append(stat.S_IMODE(os.fstat(number).st_mode)) or sync(number))
+    profile_of([1.0, 0.0]).save(str(path))
+    assert seen == [0o600]
+
+
+def test_what_is_no_regular_file_is_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(str(path))
+    with pytest.raises(ProfileError, match="not a regular file"):
+        profile_of([1.0, 0.0]).save(str(path))
+    assert stat.S_ISFIFO(path.stat().st_mode) and os.listdir(tmp_path) == ["pipe"]
+
+
 def test_a_save_that_fails_is_a_profile_error_and_leaves_nothing(tmp_path):
     (tmp_path / "directory").mkdir()
     for path in (tmp_path / "directory", tmp_path / "nowhere" / "job.json"):

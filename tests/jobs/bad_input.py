@@ -1,0 +1,138 @@
+"""A job of tests/test_bad_input.py: calls a store wrongly in every way, in between trains, and checks that it is as if nothing had been.
+
+usage: bad_input.py KIND WRONG     KIND of keys: 'text' or 'number'; WRONG: 'wrong', or 'right' for the same without the wrong calls
+"""
+import sys
+
+import mxnet as mx
+import numpy as np
+
+from prophet_mx import ConfigError, KVStoreError, ProfileError, ScheduledKVStore
+
+SHAPES = [(40, 30), (7,), (2000,), (3, 5, 4)]
+STEPS = 3
+
+
+class Unpicklable(mx.optimizer.SGD):
+    def __reduce__(self):
+        raise RuntimeError("not this one")
+
+
+class Foreign:
+    """Has the name of an array's method, and is none."""
+
+    shape, dtype, stype, size = (40, 30), np.float32, "default", 1200
+
+
+def settings(base):
+    """Wrong ways to wrap: the store must be as it was."""
+    for settings in ({"policy": "fastest"}, {"window": -1}, {"bandwidth": float("nan")}, {"bandwidth": float("inf")}, {"unit": 0.5},
+                     {"colour": 1}, {"warmup": None}, {"profile": "a\0b"}, {"profile": 7}, {"lead": []}):
+        refused(ConfigError, lambda: ScheduledKVStore(base, **settings), settings)
+    refused(ProfileError, lambda: ScheduledKVStore(base, profile=__file__), "a foreign profile")
+    for store in (None, 5, "dist_sync", mx.nd.zeros(3), object()):
+        refused(KVStoreError, lambda: ScheduledKVStore(store), store)
+    assert base.handle and base.rank in (0, 1)
+
+
+def refused(kind, call, what):
+    """One wrong call: the error is of this kind, and its message one line."""
+    try:
+        call()
+    except kind as error:
+        assert "\n" not in str(error) and len(str(error)) < 400, (what, error)
+        refused.count += 1
+        return
+    except Exception as error:
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}")
+    raise AssertionError(f"{what}: accepted")
+
+
+refused.count = 0
+
+
+def transfers(store, keys):
+    """Wrong calls of push, pull and pushpull."""
+    good = [mx.nd.ones(shape) for shape in SHAPES]
+    first, array = keys[0], good[0]
+    foreign = 9 if isinstance(first, str) else "nine"
+    bad_keys = [None, True, -1, 2**31, 1.5, "", b"key", {}, object(), foreign, "unknown" if isinstance(first, str) else 999, [], [[first]]]
+    bad_values = [None, 5, "x", np.ones((40, 30)), [], [None], [np.ones((40, 30))], mx.nd.ones((40, 31)), mx.nd.ones((1200,)),
+                  mx.nd.ones((30, 40)), mx.nd.ones((40, 30), dtype="float64"), [array, mx.nd.ones((3,))], [array] * 65, Foreign(),
+                  [Foreign()]]
+    bad_priorities = [None, "high", 1.5, 2**40, []]
+    cases = []
+    for key in bad_keys:
+        cases += [("key", key, lambda f, key=key: f(key, array))]
+    for value in bad_values:
+        cases += [("value", value, lambda f, value=value: f(first, value)),
+                  ("value in a list", value, lambda f, value=value: f(keys, [value, *good[1:]])),
+                  ("value last in a list", value, lambda f, value=value: f(keys[::-1], [*good[:0:-1], value]))]
+    for wrong in (array, good[:2], good + good, None, {}):
+        cases += [("lists of different lengths", wrong, lambda f, wrong=wrong: f(keys, wrong))]
+    for priority in bad_priorities:
+        cases += [("priority", priority, lambda f, priority=priority: f(first, array, priority=priority))]
+    for name, call in (("push", store.push), ("pushpull", store.pushpull)):
+        for what, wrong, make in cases:
+            refused(KVStoreError, lambda: make(call), (name, what, wrong))
+    for value in bad_values[1:]:
+        refused(KVStoreError, lambda: store.pushpull(first, array, value), ("out", value))
+        refused(KVStoreError, lambda: store.pushpull(keys, good, [*good[:-1], value]), ("out last in a list", value))
+    for key in bad_keys:
+        refused(KVStoreError, lambda: store.pull(key, array), ("pull", key))
+    for value in bad_values:
+        if isinstance(value, mx.nd.NDArray) and value.dtype == np.float64:
+            continue                        # MXNet converts what it pulls
+        refused(KVStoreError, lambda: store.pull(first, value), ("pull", value))
+    refused(KVStoreError, lambda: store.pull(keys, good[:2]), "pull into too few")
+    refused(KVStoreError, lambda: store.pull(first, array, priority="high"), "priority of a pull")
+
+
+def others(store, keys):
+    """Wrong calls of init, broadcast, set_optimizer, set_gradient_compression."""
+    new = "new" if isinstance(keys[0], str) else 77
+    one = mx.nd.ones((3,))
+    for call in (lambda key, value: store.init(key, value), lambda key, value: store.broadcast(key, value, value)):
+        for key, value in [(keys[0], one), ([new, new], [one, one]), ([new, keys[1]], [one, one]), (new, None), (new, 3.0),
+                           (new, np.ones(3)), ([new], one), ([new], [one, one]), (None, one), (b"new", one), (-3, one), ([], []),
+                           (9 if isinstance(new, str) else "nine", one)]:
+            refused(KVStoreError, lambda: call(key, value), ("init", key, value))
+    refused(KVStoreError, lambda: store.broadcast(new, one, mx.nd.ones((4,))), "broadcast to another shape")
+    for optimizer in (None, "sgd", mx.optimizer.SGD, 5, Unpicklable()):
+        refused(KVStoreError, lambda: store.set_optimizer(optimizer), optimizer)
+    for compression in (None, "2bit", {}, {"type": "3bit"}, {"type": "2bit", "threshold": 0}, {"type": "2bit", "threshold": float("nan")},
+                        {"type": "2bit", "threshold": "x"}, {"type": "2bit", "colour": 1}):
+        refused(KVStoreError, lambda: store.set_gradient_compression(compression), compression)
+
+
+def train(store, keys, weights, rng):
+    for _ in range(STEPS):
+        for i in reversed(range(len(keys))):
+            store.pushpull(keys[i], mx.nd.array(rng.normal(size=SHAPES[i])), out=weights[i], priority=-i)
+        mx.nd.waitall()
+
+
+def main():
+    wrong = sys.argv[2] == "wrong"
+    base = mx.kv.create("dist_sync")
+    if wrong:
+        settings(base)
+    store = ScheduledKVStore(base, unit=1000)
+    keys = [f"w{i}" if sys.argv[1] == "text" else 10 + i for i in range(len(SHAPES))]
+    weights = [mx.nd.array(np.random.RandomState(i).normal(size=shape)) for i, shape in enumerate(SHAPES)]
+    store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9))
+    store.init(keys, weights)
+    rng = np.random.RandomState(1 + store.rank)
+    for _ in range(2):                      # before the layout is fixed, and with slices
+        if wrong:
+            transfers(store, keys)
+            others(store, keys)
+        train(store, keys, weights, rng)
+    digest = [float(np.frombuffer(weight.asnumpy().tobytes(), dtype=np.uint32).astype(np.uint64).sum()) for weight in weights]
+    state = store.stats()
+    print("refused", refused.count, flush=True)
+    print("result", digest, state["units"], state["bytes"], flush=True)
+
+
+if __name__ == "__main__":
+    main()

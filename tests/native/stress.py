@@ -1,0 +1,111 @@
+"""The scheduler under many random events, with every invariant verified after each: to be run on a build with sanitizers.
+
+usage: stress.py ROUNDS [SEED]
+
+MXNet is not loaded. The events and what is checked are those of tests/test_scheduler.py; the driver's thread runs beside Python's.
+"""
+import random
+import sys
+import threading
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from prophet_mx import _core  # noqa: E402
+from test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps  # noqa: E402
+
+
+def job(rng):
+    """Policy, number of links, window, lead, units; sometimes more units than the scheduler first has room for."""
+    links, count = rng.randint(1, 3), rng.choice([1, 5, 12, 12, 150])
+    positions = rng.sample(range(count), count)
+    units = [(rng.choice([0, 1, 7, 40, 1000, 100000]), rng.randint(WIDE, links - 1), position) for position in positions]
+    return rng.choice(POLICIES), links, rng.choice([0, 1, 50, 2000]), rng.choice([0, 1, 50, 5000]), units
+
+
+def events(rng):
+    """One scheduler for 200 random events."""
+    model = Model(*job(rng))
+    iteration = 0
+    for _ in range(200):
+        model.t += rng.choice([0, 1e-5, 1e-3, 0.1])
+        event = rng.choice(["ready", "ready", "drain", "done", "decide", "iteration", "steps", "wrong"])
+        idle, sent = model.of_state("idle"), model.of_state("sent")
+        if event == "ready" and idle:
+            model.ready(rng.choice(idle), iteration)
+        elif event == "drain":
+            model.drain(rng.randrange(model.links), rng.choice([1, 40, 3000, 10**9]))
+        elif event == "done" and sent:
+            model.done(rng.choice(sent))
+        elif event == "iteration":
+            iteration += 1
+        elif event == "decide":
+            model.decide()
+        elif event == "steps" and rng.random() < 0.2:
+            install_steps(model, rng)
+        elif event == "wrong":
+            wrong_use(model, rng)
+
+
+def wrong_use(model, rng):
+    """Numbers of units and links that do not exist are refused and change nothing."""
+    scheduler, bad = model.scheduler, rng.choice([-2, -1, len(model.units), 10**6, 2**31 - 1])
+    link = rng.choice([-1, model.links, 10**6])
+    for call in (lambda: scheduler.ready(bad, 0, 0.0), lambda: scheduler.done(bad, 0.0), lambda: scheduler.unit_state(bad),
+                 lambda: scheduler.drained(link, 5, 0.0), lambda: scheduler.link_state(link), lambda: scheduler.set_link(link, rate=1.0),
+                 lambda: scheduler.set_steps([0, 7], [0.0]), lambda: scheduler.add_unit(-1, 0, 0)):
+        try:
+            call()
+        except ValueError:
+            continue
+        raise AssertionError(f"unit {bad}, link {link}: accepted")
+    scheduler.check()
+
+
+def driver(rng):
+    """A driver's native thread, while Python threads do what a job's do."""
+    made = _core.Driver(rng.choice(POLICIES), 2, 0, 0, 1e6)
+    made.start()
+    rng.choice([made.use_fed, made.use_predicted])()
+
+    def work(seed):
+        own = random.Random(seed)
+        for place in range(60):
+            made.new_unit(own.randint(1, 10**6), own.randint(-1, 1), place, place, place)
+            made.feed_drained(own.randint(0, 1), own.randint(0, 1000))
+            made.steps_changed([own.randrange(3) for _ in range(own.randint(1, 40))], [0.0, 0.1, 0.2])
+            made.rates_known(own.uniform(1e5, 1e9))
+            made.unit_known(own.randint(0, 10**6))
+            own.choice([made.use_fed, made.use_predicted])()
+            made.record(bool(place % 2))
+            made.take_events()
+            made.snapshot()
+            made.in_flight()
+
+    threads = [threading.Thread(target=work, args=(rng.random(),)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    made.check()
+    assert made.unit_count == 180
+    made.stop()
+    if rng.random() < 0.5:
+        made.start()            # and once more; the second end is by the destructor
+
+
+def main():
+    rounds, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
+    for number in range(rounds):
+        rng = random.Random(seed * 1000003 + number)
+        events(rng)
+        if number % 4 == 0:
+            policy, links, window, lead, units = job(rng)
+            Cluster((policy, links, window, lead, units[:12]), 2, 3, rng, barrier=bool(number % 8)).run()
+        if number % 4 == 1:
+            driver(rng)
+    print(f"stress: {rounds} rounds with {_core.__file__}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

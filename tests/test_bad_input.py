@@ -1,0 +1,68 @@
+"""Wrong arguments of every public function: an error of prophet_mx before anything is sent, and the job goes on as if nothing had been."""
+import re
+from pathlib import Path
+
+import pytest
+
+import prophet_mx
+from cluster import run_cluster
+from prophet_mx import Config, ConfigError, ProfileError, ProphetError
+from prophet_mx.layout import cut, unit_bytes
+from prophet_mx.profile import Gradient, GradientProfile, detect_steps
+
+JOB = Path(__file__).parent / "jobs" / "bad_input.py"
+
+
+def results(kind, wrong):
+    """Of each worker: how many calls were refused, and what the training gave."""
+    job = run_cluster(JOB, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit"}, args=[kind, wrong], timeout=90)
+    return [(int(re.search(r"refused (\d+)", worker.output).group(1)), re.search(r"result (.*)", worker.output).group(1))
+            for worker in job.workers]
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["text", "number"])
+def test_a_job_in_which_every_call_is_also_made_wrongly_trains_the_same(kind):
+    wrong, right = results(kind, "wrong"), results(kind, "right")
+    assert [count for count, _ in right] == [0, 0] and all(count > 300 for count, _ in wrong)
+    assert [result for _, result in wrong] == [result for _, result in right]
+
+
+def test_a_config_made_directly_is_checked_too():
+    assert Config(unit="256KiB", bandwidth="1Gbit") == Config(unit=262144, bandwidth=1.25e8)
+    for wrong in ({"policy": "best"}, {"unit": -1}, {"bandwidth": float("nan")}, {"profile": b"\0"}, {"warmup": 10**5000}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            Config(**wrong)
+
+
+@pytest.mark.parametrize("call", [
+    lambda: detect_steps(5), lambda: detect_steps("123"), lambda: GradientProfile("a", 5, []), lambda: GradientProfile("a", [1], [[0]]),
+    lambda: GradientProfile("a", [Gradient("b", 4)], [0]), lambda: GradientProfile("a", [Gradient("b", 4)], None),
+    lambda: GradientProfile.from_json(None), lambda: GradientProfile.from_json(5), lambda: GradientProfile.load("a\0b"),
+    lambda: GradientProfile.load(None), lambda: GradientProfile.from_samples("a", 5, [4], [[0.0]]),
+    lambda: GradientProfile.from_samples("a", ["b"], [4], 7), lambda: GradientProfile.from_samples("a", ["b"], [4], [3.0]),
+    lambda: GradientProfile("a", [Gradient("b", 4, 1.0, 1.0)], [[0]]).scaled(size=1e308),
+    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save("a\0b"), lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save(None),
+    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).updated(3)])
+def test_profiles_from_wrong_types(call):
+    with pytest.raises(ProfileError):
+        call()
+
+
+@pytest.mark.parametrize("call", [
+    lambda: cut(-1, 4, 16), lambda: cut(10, 4, None), lambda: cut(10.0, 4, 16), lambda: cut(10, 4, float("nan")), lambda: cut(10, 4, -1),
+    lambda: unit_bytes("fastest", 1e6, 10, None), lambda: unit_bytes("prophet", float("nan"), 10, None),
+    lambda: unit_bytes("prophet", -1.0, 10, None), lambda: unit_bytes("prophet", 1e6, "10", None), lambda: unit_bytes("fifo", 1e6, 10, 0)])
+def test_layouts_of_wrong_sizes(call):
+    with pytest.raises(ConfigError, match="allowed: "):
+        call()
+
+
+def test_the_smallest_units_of_a_huge_gradient_are_a_million():
+    assert len(cut(2**40, 4, 4)) == 2**20
+
+
+def test_every_error_is_in_the_hierarchy():
+    for name in prophet_mx.__all__:
+        if name.endswith("Error"):
+            assert issubclass(getattr(prophet_mx, name), ProphetError)

@@ -1,0 +1,71 @@
+"""Long jobs stay small: memory, threads, file descriptors and references do not grow with the iterations, and what is closed is freed."""
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cluster import run_cluster
+
+JOB = Path(__file__).resolve().parents[1] / "benchmarks" / "soak_job.py"
+ITERATIONS = 1500
+GROWTH = 0.02
+
+REFERENCES = """
+import gc, sys
+import mxnet as mx, psutil
+from prophet_mx import ScheduledKVStore
+
+def arrays():
+    gc.collect()
+    return sum(isinstance(thing, mx.nd.NDArray) for thing in gc.get_objects())
+
+me = psutil.Process()
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=1000)
+kv.init(["a", "b", "c"], [mx.nd.zeros((2000,)), mx.nd.zeros((7,)), mx.nd.zeros((10,))])
+threads = None
+for name in ("a", "b", "c"):
+    value, out = mx.nd.ones(2000 if name == "a" else 7 if name == "b" else 10), mx.nd.zeros(2000 if name == "a" else 7 if name == "b" else 10)
+    for turn in range(60):
+        if turn == 20:
+            mx.nd.waitall()
+            before = arrays(), sys.getrefcount(value), sys.getrefcount(out), sys.getrefcount(kv), sys.getrefcount(None) // 1000
+        kv.pushpull(name, value, out=out)
+        kv.push(name, value)
+        kv.pull(name, out=out)
+        kv.stats()
+    mx.nd.waitall()
+    after = arrays(), sys.getrefcount(value), sys.getrefcount(out), sys.getrefcount(kv), sys.getrefcount(None) // 1000
+    assert before == after, (name, before, after)
+assert (out.asnumpy() == 2).all()
+threads = me.num_threads()
+kv.close()
+kv.close()
+assert me.num_threads() == threads - 1, (threads, me.num_threads())
+kv.pushpull("c", value, out=out)                # not held any more, but sent
+assert (out.asnumpy() == 2).all()
+print("references: all right")
+"""
+
+
+@pytest.mark.cluster
+def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain_dist_sync(tmp_path):
+    (tmp_path / "stop").write_text(str(ITERATIONS))
+    job = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "16KiB"}, args=["train", "scheduled", tmp_path, 0], timeout=100)
+    for worker in job.workers:
+        samples = [tuple(map(int, found)) for found in re.findall(r"at (\d+) rank \d rss (\d+) threads (\d+) fds (\d+)", worker.output)]
+        assert len(samples) == ITERATIONS // 50 + 1
+        _, memory, threads, descriptors = zip(*samples[len(samples) // 5:])
+        assert memory[-1] / memory[0] < 1 + GROWTH, memory
+        assert len(set(threads)) == 1 and len(set(descriptors)) == 1, (threads, descriptors)
+    (tmp_path / "checkpoint.npz").unlink()
+    run_cluster(JOB, 2, 1, args=["train", "plain", tmp_path, 0], timeout=100)
+    with np.load(str(tmp_path / "final-plain.npz")) as plain, np.load(str(tmp_path / "final-scheduled.npz")) as ours:
+        assert int(plain["iteration"]) == int(ours["iteration"]) == ITERATIONS
+        assert [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()] == []
+
+
+@pytest.mark.cluster
+def test_references_and_what_close_frees():
+    output = run_cluster(REFERENCES, 2, 1).workers
+    assert all("references: all right" in worker.output for worker in output)
