@@ -55,7 +55,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the table of settings where it is asked for."""
-    return markdown.replace(SETTINGS_MARK, settings_table((ROOT / "README.md").read_text(encoding="utf-8")))
+    table = settings_table((ROOT / "README.md").read_text(encoding="utf-8"))
+    return markdown.replace(SETTINGS_MARK, table.replace("](docs/", "]("))       # the page is in docs/ itself
 
 
 def settings_table(readme: str) -> str:
