@@ -62,6 +62,15 @@ def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None or str(value).lower() == "auto" else parse(value)
 
 
+def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``off`` (or None) as None, anything else by ``parse``."""
+    return lambda value: None if value is None or str(value).lower() == "off" else parse(value)
+
+
+def _seconds(value: Any) -> float:
+    return _scaled(value, {"": 1, "s": 1})
+
+
 def _choice(*names: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if str(value).lower() not in names:
@@ -115,6 +124,8 @@ _SETTINGS = {
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
+    "stall_warn": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
+    "stall_abort": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
 }
 
 
@@ -135,6 +146,8 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
     warmup : iterations whose ready times make the first profile.
+    stall_warn : seconds without any answer, while gradients wait, after which the log says what waits for whom; None for never.
+    stall_abort : seconds of the same after which the process ends with stack traces and exit code 75; None for never.
     """
 
     policy: str = "prophet"
@@ -145,6 +158,8 @@ class Config:
     lead: Optional[int] = None
     profile: Optional[str] = None
     warmup: int = 3
+    stall_warn: Optional[float] = 60.0
+    stall_abort: Optional[float] = None
 
     @classmethod
     def from_env(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Config":

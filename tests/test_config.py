@@ -16,7 +16,7 @@ BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 def test_defaults():
     assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, profile=None,
-                                        warmup=3)
+                                        warmup=3, stall_warn=60.0, stall_abort=None)
 
 
 @pytest.mark.parametrize("variable, text, field, value", [
@@ -36,6 +36,9 @@ def test_defaults():
     ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
     ("PROPHET_WARMUP", "1", "warmup", 1),
     ("PROPHET_WARMUP", "1000", "warmup", 1000),
+    ("PROPHET_STALL_WARN", "off", "stall_warn", None),
+    ("PROPHET_STALL_WARN", "2.5", "stall_warn", 2.5),
+    ("PROPHET_STALL_ABORT", "600s", "stall_abort", 600.0),
 ])
 def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
     assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
@@ -91,6 +94,12 @@ WRONG = [
     ("warmup", "1001", "from 1 to 1000"),
     ("warmup", "2.5", "from 1 to 1000"),
     ("warmup", "three", "from 1 to 1000"),
+    ("stall_warn", "0", "from 1 to 86400"),
+    ("stall_warn", "5 min", "from 1 to 86400"),
+    ("stall_warn", "auto", "'off'"),
+    ("stall_abort", "86401", "from 1 to 86400"),
+    ("stall_abort", "nan", "from 1 to 86400"),
+    ("stall_abort", "-1", "'off'"),
 ]
 
 
