@@ -86,6 +86,13 @@ cdef struct Meter:                  # drain of one link
     int64_t moved_released          # the scheduler's counters at that time
     int64_t moved_drained
 
+cdef struct WaitingUnit:
+    int unit
+    int link
+    bint sent
+    int drained                     # whether its bytes have left: 1, 0, or -1 if that is only predicted
+    double since                    # when it was released, or else became ready
+
 cdef struct ReadyEvent:
     int64_t iteration
     int unit
@@ -113,6 +120,8 @@ cdef class Driver(Scheduler):
         ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
         Recorder recorder           # of the timeline; None: off
+        int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
+        int fault                   # the unit whose state contradicted an event, -1 none
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
         cdef pthread_condattr_t attributes
@@ -121,6 +130,7 @@ cdef class Driver(Scheduler):
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
         self.source = DRAIN_PREDICTED
+        self.fault = -1
         self.sleeping_until = INFINITY
         self.recording = True
         self.meters = <Meter*>calloc(links, sizeof(Meter))
@@ -175,7 +185,8 @@ cdef class Driver(Scheduler):
         self.running = False
 
     def forget_thread(self) -> None:
-        """In a forked child: the native thread exists in the parent only."""
+        """In a forked child: the native thread exists in the parent only, which may have held the lock."""
+        pthread_mutex_init(&self.lock, NULL)
         self.running = False
 
     def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
@@ -333,12 +344,50 @@ cdef class Driver(Scheduler):
         finally:
             free(states)
 
+    def progress(self) -> tuple:
+        """(requests that wait for their release or their answer, requests answered so far, what is wrong with the scheduler or '')."""
+        cdef int64_t requests, answers
+        cdef int fault
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+            requests, answers, fault = self.requests, self.answers, self.fault
+            pthread_mutex_unlock(&self.lock)
+        return requests - answers, answers, f"unit {fault} was not in the state that an event implies" if fault >= 0 else ""
+
+    def waiting(self) -> list:
+        """Every unit that waits, oldest first: (unit, its server or -1 for all, 'ready' or 'sent', seconds in that state, whether its
+        bytes have drained, None if that is only predicted). Brings drain up to date first."""
+        cdef WaitingUnit* found = NULL
+        cdef int n = 0
+        cdef double t
+        with nogil:                                     # no Python object is made under the lock: collecting garbage may need it
+            pthread_mutex_lock(&self.lock)
+            t = now()
+            self.sample(t)
+            found = <WaitingUnit*>malloc((self.count + 1) * sizeof(WaitingUnit))
+            if found != NULL:
+                n = self.list_waiting(found)
+            pthread_mutex_unlock(&self.lock)
+        if found == NULL:
+            raise MemoryError()
+        try:
+            units = [(found[i].unit, found[i].link, "sent" if found[i].sent else "ready", t - found[i].since,
+                      None if found[i].drained < 0 else bool(found[i].drained)) for i in range(n)]
+        finally:
+            free(found)
+        return sorted(units, key=lambda unit: -unit[3])
+
     # -- called by engine threads ------------------------------------------------------------------------------------------------
 
     cdef void on_ready(self, int unit, int64_t iteration, OnComplete* complete) noexcept nogil:
         cdef double t
         pthread_mutex_lock(&self.lock)
         t = now()
+        self.requests += 1
+        if not self.consistent(unit, IDLE, t):
+            complete.callback(complete.engine, complete.param, NULL)
+            pthread_mutex_unlock(&self.lock)
+            return
         self.gates[unit] = complete[0]
         if self.recording and self.n_events < self.event_capacity:
             self.events[self.n_events] = ReadyEvent(iteration, unit, t)
@@ -354,6 +403,10 @@ cdef class Driver(Scheduler):
         cdef double t
         pthread_mutex_lock(&self.lock)
         t = now()
+        self.answers += 1
+        if not self.consistent(unit, SENT, t):
+            pthread_mutex_unlock(&self.lock)
+            return
         self.sample(t)
         self.c_done(unit, t)
         if self.recorder is not None:
@@ -371,6 +424,33 @@ cdef class Driver(Scheduler):
         pthread_mutex_unlock(&self.lock)
 
     # -- under the lock -------------------------------------------------------------------------------------------------------------
+
+    cdef bint consistent(self, int unit, UnitState expected, double t) noexcept nogil:
+        """Whether a unit is in the state that an event implies. If one was not, the scheduler cannot be relied on any more: all gates
+        are opened, and later events only counted. The watchdog says so."""
+        if self.fault < 0 and self.units[unit].state != expected:
+            self.fault = unit
+            self.open = True
+            self.flush(t)
+        return self.fault < 0
+
+    cdef int list_waiting(self, WaitingUnit* found) noexcept nogil:
+        cdef Unit* unit
+        cdef int i, k, n = 0
+        for i in range(self.count):
+            unit = &self.units[i]
+            if unit.state == IDLE:
+                continue
+            found[n] = WaitingUnit(i, unit.link, unit.state == SENT, -1, unit.release_time if unit.state == SENT else unit.ready_time)
+            if self.source == DRAIN_TCP and unit.state == SENT:
+                found[n].drained = 1
+                for k in range(self.n_links):
+                    if unit.link == k and self.links[k].drained < unit.end:
+                        found[n].drained = 0
+                    elif unit.link == WIDE and self.links[k].drained < self.links[k].released:
+                        found[n].drained = 0
+            n += 1
+        return n
 
     cdef void flush(self, double t) noexcept nogil:
         """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time."""

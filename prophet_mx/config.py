@@ -68,6 +68,15 @@ def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda value: None if value is None or str(value).lower() == "auto" else parse(value)
 
 
+def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """``off`` (or None) as None, anything else by ``parse``."""
+    return lambda value: None if value is None or str(value).lower() == "off" else parse(value)
+
+
+def _seconds(value: Any) -> float:
+    return _scaled(value, {"": 1, "s": 1})
+
+
 def _choice(*names: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if str(value).lower() not in names:
@@ -135,6 +144,8 @@ _SETTINGS = {
     "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
     "metrics_port": _Setting(_auto(_count(1, 65535)), "'auto' (no endpoint), or a whole number from 1 to 65535"),
     "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
+    "stall_warn": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
+    "stall_abort": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
 }
 
 
@@ -161,6 +172,8 @@ class Config:
     metrics_host : address it listens on.
     timeline : file that a trace of the job is written to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
     timeline_limit : bytes that this file may take; from half of it on, only some iterations are written.
+    stall_warn : seconds without any answer, while gradients wait, after which the log says what waits for whom; None for never.
+    stall_abort : seconds of the same after which the process ends with stack traces and exit code 75; None for never.
 
     Raises
     ------
@@ -182,6 +195,8 @@ class Config:
     metrics_host: str = "127.0.0.1"
     timeline: Optional[str] = None
     timeline_limit: int = 64 * 10**6
+    stall_warn: Optional[float] = 60.0
+    stall_abort: Optional[float] = None
 
     def __post_init__(self) -> None:
         for name in _SETTINGS:

@@ -7,7 +7,8 @@ what happens                               what is done                         
 ========================================== ===================================== ==========================================
 all workers end with 0                     scheduler and servers get ``grace``   0
                                            seconds to end, then are ended
-a process ends with another code           all others are ended                  that code; 128 + N if killed by signal N
+a process ends with another code           all others are ended                  that code; 128 + N if killed by signal N;
+                                                                                 75: PROPHET_STALL_ABORT passed
 SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed   128 + the signal's number (Ctrl-C: 130)
 ``timeout`` passes                         all are ended                         124
 ========================================== ===================================== ==========================================
@@ -31,6 +32,7 @@ from .console import LineSplitter
 from .errors import LaunchError
 
 EXIT_TIMEOUT = 124
+EXIT_STALLED = 75  # EX_TEMPFAIL of sysexits.h: a worker got no answer for PROPHET_STALL_ABORT seconds; another start may work
 
 _TICK = 0.05  # seconds between two looks at processes and clock while there is no output
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
@@ -286,7 +288,8 @@ class Job:
         for process in ended:
             code = process.returncode
             if code != 0 and not process.ended_by_launcher:
-                how = f"ended with code {code}{process.hint(code)}" if code > 0 else f"was killed by {_signal_name(-code)}"
+                meaning = " (nothing was answered for PROPHET_STALL_ABORT seconds)" if code == EXIT_STALLED else process.hint(code)
+                how = f"ended with code {code}{meaning}" if code > 0 else f"was killed by {_signal_name(-code)}"
                 self._end(code if code > 0 else 128 - code, f"{process.label} {how}")
         if self._workers_ended_at is None and all(p.returncode == 0 for p in self._processes if p.role == "worker"):
             self._workers_ended_at = time.monotonic()

@@ -10,11 +10,12 @@ import atexit
 import logging
 import os
 import pickle
+import sys
 import weakref
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 import mxnet as mx
-from mxnet.base import KVStoreHandle
+from mxnet.base import _LIB, KVStoreHandle, check_call
 from mxnet.kvstore import KVStore
 
 from . import _core
@@ -22,18 +23,22 @@ from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
 from .calls import MAX_DEVICES, arrays_of, check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority
 from .config import Config
+from .connections import Connection, to_scheduler
 from .errors import ConfigError, KVStoreError, ProfileError
+from .failopen import FailOpen
+from .job import EXIT_STALLED
 from .key_sets import KeySets
 from .keys import Key, KeyBook
 from .layout import MAX_PARTS, Slice
 from .learner import ProfileLearner
-from .link import LinkMonitor
+from .link import LinkMonitor, server_sockets
 from .metrics import Metrics, set_up_logging
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
 from .orders import orders
 from .profile import GradientProfile
 from .timeline import Timeline
+from .watchdog import Watchdog
 
 logger = logging.getLogger("prophet_mx")
 
@@ -143,6 +148,7 @@ class ScheduledKVStore(KVStore):
     def _start(self) -> None:
         config = self._config
         self._driver = _core.Driver(config.policy, self._keys.servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
+        self._fail = FailOpen(self._driver)
         self._monitor: Optional[LinkMonitor] = None
         self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
         self._slice_keys: Dict[Key, List[Key]] = {}
@@ -161,6 +167,8 @@ class ScheduledKVStore(KVStore):
         if config.timeline:
             self.timeline_start(config.timeline)
         self._driver.start()
+        names, gradients = self._names, self._unit_gradients        # not self: the watchdog must not keep the store alive
+        self._watchdog = Watchdog(self._driver, config, self.rank, lambda unit: names[gradients[unit]], self._fail)
         _live.add(self)
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", config.policy, self.rank,
                     self.num_workers, self._keys.servers)
@@ -322,13 +330,20 @@ class ScheduledKVStore(KVStore):
 
     def _next_iteration(self, parameter: _Scheduled) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
-        if parameter.iteration == self._iteration:
-            self._key_sets.iteration_ends(self._iteration)
-            self._iteration += 1
-            self._metrics.iteration(self._iteration, self._driver)
-            self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
+        begins = parameter.iteration == self._iteration
+        self._iteration += begins
         parameter.iteration = self._iteration
-        self._key_sets.pushed(self._names[parameter.gradient])
+        if self._fail.reason:
+            return self._iteration
+        try:
+            if begins:
+                self._key_sets.iteration_ends(self._iteration - 1)
+                self._metrics.iteration(self._iteration, self._driver)
+                self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
+            self._key_sets.pushed(self._names[parameter.gradient])
+        except Exception as error:                  # nothing of ours may stop training
+            self._driver.record(False)
+            self._fail("the profile", error)
         return self._iteration
 
     def _check_all(self, keys: Any, values: Any, outs: Any = None) -> None:
@@ -413,15 +428,21 @@ class ScheduledKVStore(KVStore):
 
     def _agree(self) -> None:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent."""
+        with self._watchdog.blocked("the other workers, which have to push their first gradient as well"):
+            self._agree_together()
+
+    def _agree_together(self) -> None:
         raw = _Unscheduled(self)
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
-        self._monitor = LinkMonitor(self._driver, self._config, self._keys.servers)
-        self._monitor.attach(lambda server: self._ask(raw, server))
+        self._monitor = LinkMonitor(self._driver, self._config, self._keys.servers, self._fail)
+        profiled = False
+        try:                                        # the other workers are waiting: whatever fails here, the agreement goes on
+            self._monitor.attach(lambda server: self._ask(raw, server))
+            self._watch_connections()
+            profiled = self._start_from_saved()
+        except Exception as error:
+            self._fail("the link monitor", error)
         self._agreeing = Agreeing(raw, self._keys, self._config)
-        names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
-        profiled = self._saved is not None and self._learner.use(self._saved, names)
-        if self._saved is not None and not profiled:
-            logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
         agreed = self._agreeing.agree(self._optimizer, self._compression != 1, profiled)
         if agreed.rate:
             self._driver.rates_known(agreed.rate)
@@ -439,14 +460,30 @@ class ScheduledKVStore(KVStore):
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
+    def _watch_connections(self) -> None:
+        """Let the watchdog report the connections that break."""
+        sockets = self._monitor.sockets or [(fd, None) for fd in server_sockets()]
+        self._watchdog.watch([Connection(fd, server) for fd, server in sockets] + [Connection(fd, -1) for fd in to_scheduler()])
+
+    def _start_from_saved(self) -> bool:
+        """Start from the profile of an earlier job, if there is one of these parameters; whether there is."""
+        names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
+        profiled = self._saved is not None and self._learner.use(self._saved, names)
+        if self._saved is not None and not profiled:
+            logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
+        return profiled
+
     def _agree_orders(self) -> None:
         """Take the orders that rank 0's profile gives."""
-        ready = self._learner.ready_times()
         mine = None
-        if ready:
-            rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
-            mine = orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
-                           for key, _ in self._layout], ready, self._learner.steps(), rate)
+        try:
+            ready = self._learner.ready_times()
+            if ready:
+                rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
+                mine = orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
+                               for key, _ in self._layout], ready, self._learner.steps(), rate)
+        except Exception as error:
+            self._fail("the orders", error)
         agreed = self._agreeing.agree_orders(mine)
         if agreed is not None:
             self._orders = dict(zip(self._layout, zip(agreed.ranks, agreed.positions)))
@@ -538,8 +575,8 @@ class ScheduledKVStore(KVStore):
         together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes`` (released ahead of more urgent ready
         ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit); ``utilisation`` (share of the link used while
         there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps`` (list of lists of parameter names) and
-        ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned. Only ``policy`` ("off") where
-        nothing is scheduled.
+        ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned; ``failure`` (the internal error that
+        ended scheduling, in words, '' without one). Only ``policy`` ("off") where nothing is scheduled.
         """
         if self._driver is None:
             return {"policy": "off"}
@@ -556,21 +593,35 @@ class ScheduledKVStore(KVStore):
             "rates": [link["rate"] for link in links],
             "steps": [[profile.gradients[i].name for i in step] for step in profile.steps] if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
+            "failure": self._fail.reason,
         }
 
     def close(self) -> None:
-        """Stop scheduling: everything held is sent at once, later pushes are not held. Called at exit; may be called again."""
+        """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched any more. Called at exit; may
+        be called again."""
         if self._driver is None:
             return
-        if os.getpid() != self._pid:
-            self._driver.forget_thread()            # a forked child: the thread, and the connections, are the parent's
+        self._stop_scheduling()
+        if not self._forked():
+            self._watchdog.close()
+
+    def _stop_scheduling(self) -> None:
+        """As close(), but what is on its way is still watched."""
+        if self._driver is None or self._forked():
             return
         self._driver.stop()
         self.timeline_stop()
         if self._monitor is not None:
             self._monitor.close()
         self._metrics.close()
-        self._save_profile()
+        try:
+            self._save_profile()
+        except Exception as error:
+            self._fail("the profile", error)
+
+    def _forked(self) -> bool:
+        """Whether this is a child of the process that made the store, which owns the connections."""
+        return os.getpid() != self._pid
 
     def _save_profile(self) -> None:
         if self._config.profile and self._learner.profile is not None and self._learner.profile is not self._saved and self.rank == 0:
@@ -583,8 +634,31 @@ class ScheduledKVStore(KVStore):
     def __del__(self) -> None:
         if not self.handle:
             return
-        self.close()                                # MXNet waits for the engine when it frees a store: nothing may be held
-        super().__del__()
+        if self._driver is None:
+            super().__del__()
+            return
+        if self._forked():
+            return                                  # freeing it would speak to the servers in the parent's name
+        # MXNet waits for the engine when it frees a store, so nothing may be held; and for the other workers, so that is watched.
+        self._stop_scheduling()
+        try:
+            with self._watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
+                super().__del__()
+        finally:
+            self._watchdog.close()
+
+    def _set_alarms(self) -> None:
+        """At exit no Python thread may live until MXNet has ended: it waits for the other workers then."""
+        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, stopped "
+                "or dead")
+        if self._config.stall_warn:
+            _core.alarm(self._config.stall_warn, text % self._config.stall_warn)
+        if self._config.stall_abort:
+            _core.alarm(self._config.stall_abort, text % self._config.stall_abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
+
+    def _skip_barrier(self) -> None:
+        """Do not wait for the other workers at the end."""
+        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))
 
 
 def _environment_int(name: str, default: int) -> int:
@@ -628,12 +702,31 @@ _live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()
 
 def _at_exit() -> None:
     """Registered after MXNet's own exit handler, so it runs before it: MXNet drops ops that are still queued when it shuts down."""
-    for store in list(_live):
-        store.close()
+    stores = [store for store in _live if store._driver is not None and not store._forked()]
+    ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
     try:
+        for store in stores:
+            store._stop_scheduling()
+            if ended_by is not None:
+                store._watchdog.hurry(130 if issubclass(ended_by, KeyboardInterrupt) else 1)
+            if ended_by is not None or store._watchdog.scheduler_gone:
+                store._skip_barrier()
         mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("while finishing at exit: %s", error)
+    finally:
+        for store in stores:
+            store._set_alarms()
+            store.close()
+
+
+def _in_child() -> None:
+    """After a fork, as of a data loader: this process has none of our threads."""
+    for store in list(_live):
+        if store._driver is not None:
+            store._driver.forget_thread()
+            store._watchdog.forget_thread()
 
 
 atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)

@@ -46,6 +46,7 @@ exit codes:
   0        all workers ended with 0
   N        the first process that failed ended with N, or signal N - 128 killed it
   2        wrong argument, or COMMAND cannot be started
+  75       a worker got no answer for PROPHET_STALL_ABORT seconds
   124      --timeout passed
   130      Ctrl-C; 143: SIGTERM; 129: SIGHUP
   255      also: ssh could not reach a host, or lost it

@@ -10,7 +10,7 @@ import logging
 import os
 import socket
 import threading
-from typing import Callable, List, Mapping, Optional, Sequence
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 import psutil
 
@@ -83,12 +83,17 @@ def interface_name(environ: Optional[Mapping[str, str]] = None) -> Optional[str]
 
 
 class LinkMonitor:
-    """Feeds a driver with drain. :meth:`attach` chooses the source, :meth:`close` ends it (joins its thread, if it has one)."""
+    """Feeds a driver with drain. :meth:`attach` chooses the source, :meth:`close` ends it (joins its thread, if it has one).
 
-    def __init__(self, driver: "_core.Driver", config: Config, servers: int) -> None:
+    ``fail`` is told of an error in that thread. Attribute ``sockets``: (file descriptor, server) of the connections whose drain is read.
+    """
+
+    def __init__(self, driver: "_core.Driver", config: Config, servers: int, fail: Callable[[str, Exception], None]) -> None:
         self._driver = driver
         self._config = config
         self._servers = servers
+        self._fail = fail
+        self.sockets: List[Tuple[int, int]] = []
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self.source = "predicted"
@@ -129,11 +134,19 @@ class LinkMonitor:
                     return f", as {len(fds)} TCP connections could not be matched to {self._servers} server(s)"
                 fds = matched
             self._driver.use_tcp(fds)
+            self.sockets = [(fd, server) for server, fd in enumerate(fds)]
         except (OSError, psutil.Error) as error:
             return f", as TCP_INFO cannot be used ({error})"
         return ""
 
     def _read_nic(self, name: str) -> None:
+        try:
+            self._feed(name)
+        except Exception as error:
+            self._driver.use_predicted()
+            self._fail("the link monitor", error)
+
+    def _feed(self, name: str) -> None:
         last = psutil.net_io_counters(pernic=True)[name].bytes_sent
         while not self._stop.wait(NIC_PERIOD):
             counters = psutil.net_io_counters(pernic=True).get(name)

@@ -16,7 +16,7 @@ BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
 
 def test_defaults():
     assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, profile=None,
-                                        warmup=3)
+                                        warmup=3, stall_warn=60.0, stall_abort=None)
 
 
 @pytest.mark.parametrize("variable, text, field, value", [
@@ -40,6 +40,9 @@ def test_defaults():
     ("PROPHET_LOG_EVERY", "100", "log_every", 100),
     ("PROPHET_METRICS_PORT", "9400", "metrics_port", 9400),
     ("PROPHET_METRICS_HOST", "0.0.0.0", "metrics_host", "0.0.0.0"),
+    ("PROPHET_STALL_WARN", "off", "stall_warn", None),
+    ("PROPHET_STALL_WARN", "2.5", "stall_warn", 2.5),
+    ("PROPHET_STALL_ABORT", "600s", "stall_abort", 600.0),
 ])
 def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
     assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
@@ -106,6 +109,12 @@ WRONG = [
     ("timeline", "/tmp", "a folder that exists"),
     ("timeline_limit", "999kB", "1 MB to 1 TiB"),
     ("timeline_limit", "auto", "1 MB to 1 TiB"),
+    ("stall_warn", "0", "from 1 to 86400"),
+    ("stall_warn", "5 min", "from 1 to 86400"),
+    ("stall_warn", "auto", "'off'"),
+    ("stall_abort", "86401", "from 1 to 86400"),
+    ("stall_abort", "nan", "from 1 to 86400"),
+    ("stall_abort", "-1", "'off'"),
 ]
 
 

@@ -1,0 +1,72 @@
+"""This process's TCP connections to the job's servers and scheduler, and how they are: what the watchdog looks at.
+
+ps-lite opens a connection once and never tells when it breaks: ZMQ connects anew in silence, and what was on its way is lost. So a
+connection is known here by its socket's number in the kernel: another socket in its place means that the old one broke.
+"""
+import os
+import socket
+import struct
+from typing import List, Mapping, NamedTuple, Optional
+
+import psutil
+
+TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK",
+              "LISTEN", "CLOSING")
+_ESTABLISHED = 1
+
+
+class Health(NamedTuple):
+    """A connection at one moment.
+
+    ``broken``: why it carries nothing any more, '' if it may. ``resending``: what was sent is not acknowledged and sent again: the
+    network, or the whole machine at its other end, is gone. ``shut``: the other end's kernel takes no more bytes, as its process does not
+    read. ``unacked``: whether anything is sent and not acknowledged.
+    """
+
+    broken: str
+    resending: bool = False
+    shut: bool = False
+    unacked: bool = False
+
+
+class Connection:
+    """One connection. ``server`` is the server's index if it is known, None if not, -1 for the job's scheduler."""
+
+    def __init__(self, fd: int, server: Optional[int]) -> None:
+        self._fd = fd
+        self._inode = os.fstat(fd).st_ino
+        self.server = server
+        with socket.socket(fileno=os.dup(fd)) as sock:
+            host, port = sock.getpeername()[:2]
+        self.peer = f"{host}:{port}"
+
+    @property
+    def name(self) -> str:
+        """``server 1 (10.0.0.2:40123)``; the servers' order is MXNet's, not the launcher's."""
+        role = "the job's scheduler" if self.server == -1 else "a server" if self.server is None else f"server {self.server}"
+        return f"{role} ({self.peer})"
+
+    def health(self) -> Health:
+        """Ask the kernel. Never blocks."""
+        try:
+            if os.fstat(self._fd).st_ino != self._inode:
+                return Health("the socket was closed")
+            with socket.socket(fileno=os.dup(self._fd)) as sock:
+                info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 28)
+        except OSError:
+            return Health("the socket was closed")
+        state, _, retransmits, probes = struct.unpack_from("4B", info)
+        unacked = struct.unpack_from("I", info, 24)[0]
+        if state != _ESTABLISHED:
+            return Health(f"its state is {TCP_STATES[state] if state < len(TCP_STATES) else state}")
+        # The kernel probes a peer that has closed its window; unanswered probes count as retransmissions as well.
+        return Health("", retransmits > 0 and probes == 0, probes > 0, unacked > 0)
+
+
+def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:
+    """File descriptors of this process's connections to the ps-lite scheduler."""
+    environ = os.environ if environ is None else environ
+    process = psutil.Process()
+    connections = getattr(process, "net_connections", process.connections)(kind="tcp")
+    return [c.fd for c in connections if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr
+            and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")]

@@ -1,0 +1,102 @@
+"""Jobs whose processes a test stops, kills and starts again: nothing else ends them, so that what each does by itself can be seen."""
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from cluster import package_env
+from prophet_mx.launch import _job_env, free_port
+
+JOB = Path(__file__).parent / "jobs" / "faults.py"
+
+
+class FaultJob:
+    """A job of jobs/faults.py; a context manager. ``spawn(label, command, env, **options)`` starts a process if it is given, else they
+    run on this machine."""
+
+    def __init__(self, workers: int = 2, servers: int = 1, env: Optional[Mapping[str, str]] = None,
+                 spawn: Optional[Callable[..., Any]] = None) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="prophet-test-")
+        self.stop_file = os.path.join(self._folder.name, "stop")
+        self.processes: Dict[str, "subprocess.Popen[bytes]"] = {}
+        self.workers = [f"worker {i}" for i in range(workers)]
+        common = {**_job_env(free_port(), workers, servers), **package_env(env)}
+        common.pop("PORT", None)
+        labels = ["scheduler"] + [f"server {i}" for i in range(servers)] + self.workers
+        try:
+            for label in labels:
+                with open(self._log(label), "wb") as log:
+                    own = {**common, "DMLC_ROLE": label.split()[0]}
+                    options: Dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+                    command = [sys.executable, str(JOB), "run", self.stop_file]
+                    self.processes[label] = (spawn(label, command, own, **options) if spawn else
+                                             subprocess.Popen(command, env=own, start_new_session=True, **options))
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _log(self, label: str) -> str:
+        return os.path.join(self._folder.name, label.replace(" ", "-") + ".log")
+
+    def output(self, label: str) -> str:
+        return Path(self._log(label)).read_text(errors="replace")
+
+    def logs(self) -> str:
+        return "\n".join(f"----- {label}: {process.poll()}\n{self.output(label)[-6000:]}" for label, process in self.processes.items())
+
+    def signal(self, label: str, number: int) -> float:
+        """Send a signal; the time of it."""
+        os.kill(self.processes[label].pid, number)
+        return time.monotonic()
+
+    def kill(self, label: str) -> float:
+        moment = self.signal(label, signal.SIGKILL)
+        self.processes[label].wait()
+        return moment
+
+    def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
+        """Wait for a condition; fails with all outputs."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.logs()}"
+            time.sleep(0.05)
+
+    def says(self, label: str, text: str, seconds: float, times: int = 1) -> None:
+        """Wait until a process has printed a text so many times."""
+        self.until(lambda: self.output(label).count(text) >= times, seconds, f"{text!r} {times} time(s) from {label}")
+
+    def iteration(self, label: str) -> int:
+        """The last iteration that a worker finished with the right values."""
+        lines = [line for line in self.output(label).splitlines() if line.startswith("iteration ")]
+        return int(lines[-1].split()[1]) if lines else 0
+
+    def runs(self, more: int = 10, seconds: float = 20) -> None:
+        """Wait until every worker has finished so many iterations from now on."""
+        goal = {label: self.iteration(label) + more for label in self.workers}
+        self.until(lambda: all(self.iteration(label) >= goal[label] for label in self.workers), seconds, f"{more} more iterations")
+
+    def codes(self, seconds: float) -> List[int]:
+        """The workers' exit codes, once all have ended."""
+        self.until(lambda: all(self.processes[label].poll() is not None for label in self.workers), seconds, "the end of all workers")
+        return [self.processes[label].returncode for label in self.workers]
+
+    def finish(self, seconds: float = 20) -> None:
+        """Let the workers end; all do, with the right values."""
+        Path(self.stop_file).touch()
+        assert self.codes(seconds) == [0] * len(self.workers), self.logs()
+        assert all("all values were right" in self.output(label) for label in self.workers), self.logs()
+
+    def __enter__(self) -> "FaultJob":
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+        for process in self.processes.values():
+            process.wait()
+        self._folder.cleanup()
