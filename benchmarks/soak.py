@@ -1,13 +1,13 @@
 """Runs a job for a long time while processes are paused, killed and their network slowed down, and tells what survived.
 
-    python -m benchmarks.soak --minutes 10           random faults, then the same number of iterations of plain dist_sync to compare with
+    python -m benchmarks.soak --minutes 10           random faults, then as many iterations of plain dist_sync
     python -m benchmarks.soak --starts 200           that many job starts and exits with mixed endings, and as many of plain MXNet
 
 Faults: SIGSTOP of any process for some seconds, SIGKILL of any (the launcher then ends the job, and it is started again from its
-checkpoint), and as root, in a network namespace of its own, another rate of the link. Everything follows from --seed but the moment.
+checkpoint), and as root, in a network namespace of its own, another rate of the link. What goes wrong follows from --seed.
 
-Exit code 0: the weights are those of plain dist_sync, bit for bit, nothing hung, and memory, threads and file descriptors did not grow;
-1: not so; 2: wrong argument. Nothing is left running.
+Exit code 0: the weights are those of plain dist_sync, bit for bit, nothing hung, and memory, threads and file descriptors did not
+grow; 1: not so; 2: wrong argument. Nothing is left running.
 """
 import argparse
 import os
@@ -123,11 +123,11 @@ class Faults:
 
     def one(self, job: Running) -> None:
         """Let something go wrong; blocks while a process is paused."""
-        kind = self._rng.choice(["pause", "pause", "pause", "kill", "rate", "rate"] if self._namespace else ["pause", "pause", "kill"])
+        kind = self._rng.choice(["pause", "pause", "kill"] + (["pause", "rate", "rate"] if self._namespace else []))
         if kind == "rate":
             rate = self._rng.choice(RATES)
-            subprocess.check_call(["tc", "-n", self._namespace, "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", rate, "burst",
-                                   "64kb", "latency", "200ms"])
+            subprocess.check_call(["tc", "-n", self._namespace, "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", rate,
+                                   "burst", "64kb", "latency", "200ms"])
             self.count[f"link at {rate}"] += 1
             return
         processes = job.processes()
@@ -149,7 +149,7 @@ class Faults:
 
 
 def package_env() -> Dict[str, str]:
-    """With which a child imports the very prophet_mx that this process has imported; small units, so that there is something to order."""
+    """With which a child imports the very prophet_mx that this process has imported. Small units give something to order."""
     path = [str(Path(prophet_mx.__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")]
     return {"PYTHONPATH": os.pathsep.join(filter(None, path)), "OMP_NUM_THREADS": "1", "PROPHET_UNIT": "16KiB"}
 
@@ -239,8 +239,8 @@ def growth(histories: Sequence[Dict[str, List[Sample]]]) -> bool:
             continue
         first, last = samples[max(1, len(samples) // 10)] if len(samples) > 2 else samples[0], samples[-1]
         share = last[1] / first[1] - 1
-        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f} to {last[1] / 1e6:.1f} MB ({share:+.2%}), threads "
-              f"{first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
+        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f} to {last[1] / 1e6:.1f} MB ({share:+.2%}), "
+              f"threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
         grown = grown or share > GROWTH or last[2] > first[2] or last[3] > first[3]
     return grown
 
@@ -258,7 +258,8 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
     with np.load(Path(folder, "final-plain.npz")) as plain, np.load(Path(folder, "final-scheduled.npz")) as ours:
         different = [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()]
         print(f"weights: {len(plain.files) - 1} arrays after {int(ours['iteration'])} iterations, "
-              + (f"DIFFERENT from plain dist_sync: {', '.join(different)}" if different else "the same as plain dist_sync's, bit for bit"))
+              + (f"DIFFERENT from plain dist_sync: {', '.join(different)}" if different
+                 else "the same as plain dist_sync's, bit for bit"))
     return not different
 
 

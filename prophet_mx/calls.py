@@ -43,13 +43,20 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
     """The array of each device, of one key."""
     arrays = as_list(value)
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
-        raise KVStoreError(f"key {shown(key):.80}: {name} is an NDArray, or a list of one per device, not {shown(value):.80}")
+        raise KVStoreError(f"key {shown(key):.80}: {name} is an NDArray, or a list of one per device, not {_kind(value)}")
     if len(arrays) > MAX_DEVICES:
         raise KVStoreError(f"key {shown(key):.80}: {name} has {len(arrays)} arrays; allowed: one per device, at most {MAX_DEVICES}")
     if len({array.shape for array in arrays}) > 1:
         raise KVStoreError(f"key {shown(key):.80}: {name} has arrays of different shapes: "
                            + ", ".join(sorted({str(array.shape) for array in arrays})))
     return arrays
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, of a list those in it. Not its ``repr``, which for an array waits until its value is there."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(type(one).__name__ for one in value[:4]) + (", ...]" if len(value) > 4 else "]")
+    return type(value).__name__
 
 
 def checked_priority(priority: Any) -> int:
@@ -106,7 +113,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool) -
 def check_optimizer(optimizer: Any) -> None:
     """An instance of MXNet's Optimizer: anything else ends the servers."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
-        raise KVStoreError(f"an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not {shown(optimizer):.80}")
+        raise KVStoreError(f"an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not {_kind(optimizer)}")
 
 
 def check_compression(parameters: Any) -> None:

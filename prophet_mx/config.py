@@ -244,9 +244,9 @@ class Config:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: its ``repr``, or its type where that fails (a whole number of thousands of digits)."""
+    """A value for an error message: its ``repr`` on one line, or its type where that fails (a number of thousands of digits)."""
     try:
-        return repr(value)
+        return repr(value).replace("\n", " ")
     except Exception:
         return f"a {type(value).__name__} that cannot be shown"
 

@@ -42,7 +42,8 @@ def test_a_config_made_directly_is_checked_too():
     lambda: GradientProfile.load(None), lambda: GradientProfile.from_samples("a", 5, [4], [[0.0]]),
     lambda: GradientProfile.from_samples("a", ["b"], [4], 7), lambda: GradientProfile.from_samples("a", ["b"], [4], [3.0]),
     lambda: GradientProfile("a", [Gradient("b", 4, 1.0, 1.0)], [[0]]).scaled(size=1e308),
-    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save("a\0b"), lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save(None),
+    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save("a\0b"),
+    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save(None),
     lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).updated(3)])
 def test_profiles_from_wrong_types(call):
     with pytest.raises(ProfileError):

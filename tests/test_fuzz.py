@@ -1,4 +1,6 @@
-"""The parsers of files and settings: any bytes give a value that keeps the rules, or an error of prophet_mx. 'make fuzz' tries many more."""
+"""The parsers of files and settings: any bytes give a value that keeps the rules, or an error of prophet_mx.
+
+'make fuzz' tries many more."""
 import subprocess
 import sys
 from importlib.util import find_spec

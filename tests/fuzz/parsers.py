@@ -1,5 +1,5 @@
-"""What is fuzzed: for each parser, what any bytes must lead to. A function here takes bytes, hands what it makes of them to a parser,
-and raises if that raises anything but a ProphetError, or if what the parser accepted breaks a rule.
+"""What is fuzzed: for each parser, what any bytes must lead to. A function here takes bytes, hands what it makes of them to a
+parser, and raises if that raises anything but a ProphetError, or if what the parser accepted breaks a rule.
 
 They need no fuzzer: tests/test_fuzz.py calls them with the seeds, and hypothesis with random bytes.
 """
@@ -21,8 +21,8 @@ from prophet_mx.profile import Gradient, GradientProfile, average_iterations, de
 class Source:
     """Values of Python types made from bytes, with a preference for what parsers get wrong."""
 
-    ODD = [None, True, False, 0, -1, 1, 2, 4, 2**31, 2**50, 2**50 + 1, 2**63, 10**30, 10**400, -0.0, 0.5, 1e-320, 1e9, 1e308, -1e308,
-           math.nan, math.inf, -math.inf, "", "auto", "a", "a\0b", "\ud800", b"", b"x", [], {}, [None], [[0]], ["a"], {"a": 1}]
+    ODD = [None, True, False, 0, -1, 1, 2, 4, 2**31, 2**50, 2**50 + 1, 2**63, 10**30, 10**400, -0.0, 0.5, 1e-320, 1e9, 1e308,
+           -1e308, math.nan, math.inf, -math.inf, "", "auto", "a", "a\0b", "\ud800", b"", b"x", [], {}, [None], [[0]], ["a"], {"a": 1}]
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -150,8 +150,9 @@ def layout(data: bytes) -> None:
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))
         element_bytes = mostly(source, 4)
         slice_bytes = mostly(source, unit if source.below(2) else abs(source.whole()))
-        if all(type(value) is int for value in (elements, element_bytes, slice_bytes)) and elements * element_bytes > 500 * abs(slice_bytes):
-            slice_bytes = abs(elements * element_bytes) // 500      # up to a million slices are allowed, and take half a second
+        whole = all(type(value) is int for value in (elements, element_bytes, slice_bytes))
+        if whole and elements * element_bytes > 50 * abs(slice_bytes):
+            slice_bytes = abs(elements * element_bytes) // 50      # up to a million slices are allowed, and take half a second
         parts = cut(elements, element_bytes, slice_bytes)
     except ConfigError as error:
         assert "\n" not in str(error)
@@ -179,7 +180,7 @@ def config(data: bytes) -> None:
     source = Source(data)
     environ: Dict[Any, Any] = {}
     for _ in range(source.below(4)):
-        name = "PROPHET_" + mostly(source, NAMES[source.below(len(NAMES))].upper()).__str__()
+        name = f"PROPHET_{mostly(source, NAMES[source.below(len(NAMES))].upper())}"
         environ[name] = mostly(source, _text_of_a_setting(source))
     keywords = {NAMES[source.below(len(NAMES))]: source.odd() if source.below(2) else _text_of_a_setting(source)
                 for _ in range(source.below(3))}
@@ -202,21 +203,46 @@ def config(data: bytes) -> None:
 def _text_of_a_setting(source: Source) -> str:
     if source.below(4) == 0:
         return source.text()
-    return f"{source.odd() if source.below(4) == 0 else source.whole()}{('', ' ', 'k', 'KiB', 'MB', 'Gbit', 'tib', 'auto')[source.below(8)]}"
+    number = source.odd() if source.below(4) == 0 else source.whole()
+    return f"{number}{('', ' ', 'k', 'KiB', 'MB', 'Gbit', 'tib', 'auto')[source.below(8)]}"
 
 
 # -- traces ----------------------------------------------------------------------------------------------------------------------
 
+EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u0", "link 0", "prophet_mx", "3 events lost",
+          "thread_name")
+
+
 def trace(data: bytes) -> None:
-    """The file of a trace, where this version has a timeline."""
+    """The file of a trace, raw bytes or events that are nearly right, and the figures that are made of it."""
     from prophet_mx.trace import load_trace
+    from prophet_mx.trace_figures import figures
+    source = Source(data)
+    text = source.rest() if source.below(2) == 0 else json.dumps(_events(source), default=repr).encode()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None, suffix=".json") as file:
-        file.write(data)
+        file.write(text)
         file.flush()
         try:
-            load_trace(file.name)
+            figures(load_trace(file.name))
         except ProphetError as error:
             assert "\n" not in str(error), repr(error)
+
+
+def _events(source: Source) -> List[Any]:
+    head = {"ph": "M", "name": "prophet_mx", "pid": mostly(source, 0),
+            "args": {"format": "prophet_mx timeline 1", "rank": 0, "workers": 2, "servers": 1}}
+    rows = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": unit + 1,
+             "args": {name: mostly(source, value) for name, value in
+                      {"name": f"u{unit}", "parameter": f"w{unit}", "unit": unit, "bytes": 400, "rank": unit}.items()}}
+            for unit in range(source.below(4))]
+    events = []
+    for place in range(source.below(24)):
+        args = {"iteration": mostly(source, place // 6), "step": mostly(source, 0), "units": 1, "bytes": 4,
+                "rate": mostly(source, 1e6)}
+        event = {"ph": "XXXXCi"[source.below(6)], "name": EVENTS[source.below(len(EVENTS))], "pid": source.below(2),
+                 "tid": source.below(6), "ts": abs(source.number()), "dur": source.below(200), "args": args}
+        events.append(mostly(source, {name: mostly(source, value) for name, value in event.items()}))
+    return [mostly(source, head), *rows, *events]
 
 
 PARSERS: Dict[str, Callable[[bytes], None]] = {"profile": profile, "layout": layout, "config": config}
@@ -228,8 +254,9 @@ def seeds(name: str) -> List[bytes]:
     """Inputs from which a fuzzer gets deep soon."""
     if name == "profile":
         text = GradientProfile.from_samples("job", ["a", "b", "c"], [400, 40, 4], [[0.5, 0.4, 0.0]]).to_json().encode()
-        return [b"\0" + text, b"\0" + text[:90], *(bytes([kind]) + bytes(range(low, 256, 3)) for kind in (1, 2, 3) for low in range(3))]
+        return [b"\0" + text, b"\0" + text[:90],
+                *(bytes([kind]) + bytes(range(low, 256, 3)) for kind in (1, 2, 3) for low in range(3))]
     if name == "trace":
-        return [b'{"displayTimeUnit": "ms", "otherData": {"format": "prophet_mx trace 1"}, "traceEvents": [\n{"ph": "X", "name": "u",'
-                b' "pid": 1, "tid": 1, "ts": 1.5, "dur": 2, "args": {"iteration": 0, "unit": 0}}]}']
+        return [b"\0" + json.dumps(_events(Source(bytes(range(200)))), default=repr).encode(),
+                *(b"\1" + bytes(range(low, 250)) * 2 for low in range(5))]
     return [bytes(range(low, 256, 5)) for low in range(5)]

@@ -52,6 +52,7 @@ def main():
             if iteration % 5 == 4:
                 driver.snapshot()
                 driver.take_events()
+                driver.in_flight()
                 driver.steps_changed([1, 1, 1, 0, 0, 0], [0.0, 0.001])
                 for place, layer in enumerate(layers):
                     values = layer.value.asnumpy()
