@@ -142,6 +142,8 @@ def parsed(*words):
     (("--benchmark", "1", "--dtype", "float16"), "--dtype float16 needs --gpus"),
     (("--benchmark", "1", "--gc-type", "2bit"), "--gc-type 2bit needs --kv-store dist_sync"),
     (("--benchmark", "1", "--num-classes", "4"), "--top-k 5 is not allowed; allowed: 0, or 2 to 3"),
+    (("--benchmark", "1", "--random-resized-crop", "1", "--min-random-scale", "0.5"), "--random-resized-crop 1 scales the image already"),
+    (("--benchmark", "1", "--min-random-scale", "2"), "--min-random-scale 2.0 is larger than --max-random-scale 1"),
     (("--benchmark", "1", "--load-epoch", "2"), "--load-epoch needs --model-prefix"),
     (("--benchmark", "1", "--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing is left to train"),
     (("--data-train", "no/such.rec"), "there is no file no/such.rec"),
