@@ -74,7 +74,7 @@ def test_commands_train_and_resume_to_the_same_weights(readme):
     folder = readme[0]
     first, second = (mx.nd.load(str(folder / f"models/r18-000{epoch}.params")) for epoch in (1, 2))
     changed = [name for name in first if (first[name].asnumpy() != second[name].asnumpy()).any()]
-    assert len(changed) > 100 and all(np.isfinite(array.asnumpy()).all() for array in second.values())
+    assert len(changed) > 50 and all(np.isfinite(array.asnumpy()).all() for array in second.values())
     own, other = (mx.nd.load(str(folder / f"models/r18{rank}-0002.params")) for rank in ("", "-1"))
     assert all(own[name].asnumpy().tobytes() == other[name].asnumpy().tobytes() for name in own if name.startswith("arg:"))
     assert any(own[name].asnumpy().tobytes() != other[name].asnumpy().tobytes() for name in own if name.startswith("aux:"))
@@ -142,6 +142,8 @@ def parsed(*words):
     (("--benchmark", "1", "--dtype", "float16"), "--dtype float16 needs --gpus"),
     (("--benchmark", "1", "--gc-type", "2bit"), "--gc-type 2bit needs --kv-store dist_sync"),
     (("--benchmark", "1", "--num-classes", "4"), "--top-k 5 is not allowed; allowed: 0, or 2 to 3"),
+    (("--benchmark", "1", "--random-resized-crop", "1", "--min-random-scale", "0.5"), "-resized-crop 1 scales the image"),
+    (("--benchmark", "1", "--min-random-scale", "2"), "--min-random-scale 2.0 is larger than --max-random-scale 1"),
     (("--benchmark", "1", "--load-epoch", "2"), "--load-epoch needs --model-prefix"),
     (("--benchmark", "1", "--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing is left to train"),
     (("--data-train", "no/such.rec"), "there is no file no/such.rec"),

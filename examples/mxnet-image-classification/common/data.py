@@ -136,9 +136,9 @@ def _record_iter(args, path, index, rank, workers, **options):
 
 
 def _augmentation(args):
-    return dict(rand_crop=args.random_crop, rand_mirror=args.random_mirror, random_resized_crop=args.random_resized_crop,
-                min_random_area=args.min_random_area, max_aspect_ratio=args.max_random_aspect_ratio,
-                min_random_scale=args.min_random_scale, max_random_scale=args.max_random_scale,
-                max_rotate_angle=args.max_random_rotate_angle, max_shear_ratio=args.max_random_shear_ratio,
-                random_h=args.max_random_h, random_s=args.max_random_s, random_l=args.max_random_l, pad=args.pad_size,
-                fill_value=127)
+    return dict(rand_crop=args.random_crop and not args.random_resized_crop, rand_mirror=args.random_mirror,
+                random_resized_crop=args.random_resized_crop, min_random_area=args.min_random_area,
+                max_aspect_ratio=args.max_random_aspect_ratio, min_random_scale=args.min_random_scale,
+                max_random_scale=args.max_random_scale, max_rotate_angle=args.max_random_rotate_angle,
+                max_shear_ratio=args.max_random_shear_ratio, random_h=args.max_random_h, random_s=args.max_random_s,
+                random_l=args.max_random_l, pad=args.pad_size, fill_value=127)

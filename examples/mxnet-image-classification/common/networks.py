@@ -44,7 +44,7 @@ def make(args):
     """
     name = zoo_name(args.network, args.num_layers)
     try:
-        net = vision.get_model(name, classes=args.num_classes, prefix="")
+        net = vision.get_model(name, classes=args.num_classes, prefix="net_")      # a scope of its own for names
     except ValueError:
         layers = "" if args.num_layers is None else f" --num-layers {args.num_layers}"
         raise OptionError(f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that "

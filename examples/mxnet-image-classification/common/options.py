@@ -67,7 +67,7 @@ def _add_augmentation(parser):
     group.add_argument("--random-crop", type=int, choices=(0, 1), default=1, help="crop at random, else in the centre")
     group.add_argument("--random-mirror", type=int, choices=(0, 1), default=1, help="mirror half of the images")
     group.add_argument("--random-resized-crop", type=int, choices=(0, 1), default=0,
-                       help="crop a part of random area and aspect, and resize it")
+                       help="instead, crop a part of random area and aspect, and resize it")
     group.add_argument("--min-random-area", type=number(float, 0, 1), default=1, help="smallest part for --random-resized-crop")
     group.add_argument("--max-random-aspect-ratio", type=number(float, 0, 1), default=0, help="largest change of the aspect")
     group.add_argument("--min-random-scale", type=number(float, 0), default=1, help="smallest scale before cropping")
@@ -227,6 +227,10 @@ def _check(args, script):
     if args.top_k == 1 or args.top_k >= args.num_classes:
         raise OptionError(f"--top-k {args.top_k} is not allowed; allowed: 0, or 2 to {args.num_classes - 1} with "
                           f"{args.num_classes} classes")
+    if args.random_resized_crop and (args.min_random_scale, args.max_random_scale) != (1, 1):
+        raise OptionError("--random-resized-crop 1 scales the image already; leave out --min-random-scale and --max-random-scale")
+    if args.min_random_scale > args.max_random_scale:
+        raise OptionError(f"--min-random-scale {args.min_random_scale} is larger than --max-random-scale {args.max_random_scale}")
     if args.gc_type != "none" and not args.kv_store.startswith("dist"):
         raise OptionError(f"--gc-type {args.gc_type} needs --kv-store dist_sync")
     _check_checkpoint(args)
