@@ -67,6 +67,6 @@ def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     """File descriptors of this process's connections to the ps-lite scheduler."""
     environ = os.environ if environ is None else environ
     process = psutil.Process()
-    connections = getattr(process, "net_connections", process.connections)(kind="tcp")
+    connections = (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
     return [c.fd for c in connections if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr
             and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")]

@@ -30,7 +30,7 @@ def server_sockets(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     """
     environ = os.environ if environ is None else environ
     process = psutil.Process()
-    connections = getattr(process, "net_connections", process.connections)(kind="tcp")
+    connections = (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
     listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
     root = environ.get("DMLC_PS_ROOT_PORT", "")
     return sorted(c.fd for c in connections
