@@ -49,6 +49,8 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
     if len({array.shape for array in arrays}) > 1:
         raise KVStoreError(f"key {shown(key):.80}: {name} has arrays of different shapes: "
                            + ", ".join(sorted({str(array.shape) for array in arrays})))
+    if name == "value" and len({(array.stype, array.dtype) for array in arrays}) > 1:
+        raise KVStoreError(f"key {shown(key):.80}: value has arrays of different types")
     return arrays
 
 
@@ -108,6 +110,8 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool) -
         mine, other = as_list(value)[0], as_list(out)[0]
         if mine.shape != other.shape:
             raise KVStoreError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
+        if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
+            raise KVStoreError(f"key {key!r}: out is of another type than value, {mine.dtype.__name__}")
 
 
 def check_optimizer(optimizer: Any) -> None:
