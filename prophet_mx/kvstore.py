@@ -504,8 +504,8 @@ class ScheduledKVStore(KVStore):
 
     def _set_alarms(self) -> None:
         """At exit no Python thread may live until MXNet has ended: it waits for the other workers then."""
-        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, stopped "
-                "or dead")
+        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+                "stopped or dead")
         if self._config.stall_warn:
             _core.alarm(self._config.stall_warn, text % self._config.stall_warn)
         if self._config.stall_abort:
