@@ -171,7 +171,7 @@ class Watchdog:
             lines.append(f"the program waits for {self._blocked}")
         links = sorted({link for _, link, *_ in units})
         for link in links:
-            lines.append(link_line(link, units, {connection.server: (connection, state) for connection, state in health}))
+            lines.append(link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))))
         if not waiting:
             lines += [f"the connection to {connection.name} is gone ({state.broken})"
                       for connection, state in health if state.broken]
@@ -185,11 +185,10 @@ class Watchdog:
         return "\n  ".join(lines)
 
 
-def link_line(link: int, units: List[Waiting], health: Dict[Optional[int], Tuple[Connection, Health]]) -> str:
+def link_line(link: int, units: List[Waiting], connection: Optional[Connection], state: Optional[Health]) -> str:
     """What is known of one server's requests (-1: those that go to all servers), in one line."""
     mine = [unit for unit in units if unit[1] == link]
     sent = [unit for unit in mine if unit[2] == "sent"]
-    connection, state = health.get(link, (None, None))
     name = connection.name if connection else f"server {link}" if link >= 0 else "all servers"
     line = f"{name}: {len(sent)} in flight, {len(mine) - len(sent)} ready"
     undrained = sum(unit[4] is False for unit in sent)
