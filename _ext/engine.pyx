@@ -185,8 +185,9 @@ cdef class Driver(Scheduler):
         self.running = False
 
     def forget_thread(self) -> None:
-        """In a forked child: the native thread exists in the parent only, which may have held the lock."""
+        """In a forked child: the native thread exists in the parent only. It may have held the lock, and waits in the condition."""
         pthread_mutex_init(&self.lock, NULL)
+        pthread_cond_init(&self.wake, NULL)
         self.running = False
 
     def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:

@@ -9,8 +9,8 @@ logger = logging.getLogger("prophet_mx")
 
 
 class FailOpen:
-    """Ends scheduling at the first failure of one of our parts: everything held is released, later gradients are not held, and one error in
-    the log says why. The result of training stays that of plain dist_sync, which does not depend on when gradients are sent.
+    """Ends scheduling at the first failure of one of our parts: everything held is released, later gradients are not held, and one
+    error in the log says why. The result of training stays that of plain dist_sync: it does not depend on when gradients are sent.
 
     Call it from any thread, with the part and what was wrong.
 
@@ -30,6 +30,6 @@ class FailOpen:
                 return
             self.reason = f"{part}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{part}: {error}"
         self._driver.release_all()
-        logger.error("scheduling has ended, training goes on: an internal error in %s. Gradients are sent as they become ready from now on, "
-                     "with the same result; please report this", self.reason,
+        logger.error("scheduling has ended, training goes on: an internal error in %s. Gradients are sent as they become ready "
+                     "from now on, with the same result; please report this", self.reason,
                      exc_info=error if isinstance(error, BaseException) else None)

@@ -12,7 +12,8 @@ import os
 import pickle
 import sys
 import weakref
-from typing import Any, Dict, List, Optional, Set, Tuple
+from contextlib import nullcontext
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Set, Tuple
 
 import mxnet as mx
 from mxnet.base import _LIB, KVStoreHandle, check_call
@@ -35,7 +36,7 @@ from .link import LinkMonitor, server_sockets
 from .metrics import Metrics, set_up_logging
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
-from .orders import orders
+from .orders import Orders, orders
 from .profile import GradientProfile
 from .timeline import Timeline
 from .watchdog import Watchdog
@@ -179,7 +180,8 @@ class ScheduledKVStore(KVStore):
         """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._driver is not None:
             check_init(self._keys, key, value)
-        super().init(key, value)
+        with self._watched("the other workers, which have to initialise this key as well"):
+            super().init(key, value)
         self._register(key, value)
 
     def broadcast(self, key, value, out, priority: int = 0) -> None:
@@ -187,8 +189,17 @@ class ScheduledKVStore(KVStore):
         if self._driver is not None:
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
-        super().broadcast(key, value, out, priority)
+        with self._watched("the other workers, which have to initialise this key as well"):
+            super().broadcast(key, value, out, priority)
         self._register(key, value)
+
+    def _barrier(self) -> None:
+        with self._watched("the other workers at a barrier"):
+            super()._barrier()
+
+    def _watched(self, what: str) -> ContextManager[None]:
+        """While the caller waits for this, the watchdog counts the time."""
+        return nullcontext() if self._driver is None else self._watchdog.blocked(what)
 
     def _register(self, key: Any, value: Any) -> None:
         for name, array in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
@@ -428,20 +439,17 @@ class ScheduledKVStore(KVStore):
 
     def _agree(self) -> None:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent."""
-        with self._watchdog.blocked("the other workers, which have to push their first gradient as well"):
+        with self._watched("the other workers, which have to push their first gradient as well"):
             self._agree_together()
 
     def _agree_together(self) -> None:
         raw = _Unscheduled(self)
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
         self._monitor = LinkMonitor(self._driver, self._config, self._keys.servers, self._fail)
-        profiled = False
-        try:                                        # the other workers are waiting: whatever fails here, the agreement goes on
-            self._monitor.attach(lambda server: self._ask(raw, server))
-            self._watch_connections()
-            profiled = self._start_from_saved()
-        except Exception as error:
-            self._fail("the link monitor", error)
+        # The other workers are waiting: whatever fails here, the agreement goes on.
+        self._guarded("the link monitor", lambda: self._monitor.attach(lambda server: self._ask(raw, server)))
+        self._guarded("the watchdog", self._watch_connections)
+        profiled = bool(self._guarded("the profile", self._start_from_saved))
         self._agreeing = Agreeing(raw, self._keys, self._config)
         agreed = self._agreeing.agree(self._optimizer, self._compression != 1, profiled)
         if agreed.rate:
@@ -460,6 +468,14 @@ class ScheduledKVStore(KVStore):
         logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
                     sum(map(len, self._slices.values())), agreed.unit)
 
+    def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
+        """Call a part of ours whose errors must not reach the caller; None if it failed."""
+        try:
+            return function()
+        except Exception as error:
+            self._fail(part, error)
+            return None
+
     def _watch_connections(self) -> None:
         """Let the watchdog report the connections that break."""
         sockets = self._monitor.sockets or [(fd, None) for fd in server_sockets()]
@@ -475,18 +491,18 @@ class ScheduledKVStore(KVStore):
 
     def _agree_orders(self) -> None:
         """Take the orders that rank 0's profile gives."""
-        mine = None
-        try:
-            ready = self._learner.ready_times()
-            if ready:
-                rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
-                mine = orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
-                               for key, _ in self._layout], ready, self._learner.steps(), rate)
-        except Exception as error:
-            self._fail("the orders", error)
-        agreed = self._agreeing.agree_orders(mine)
+        agreed = self._agreeing.agree_orders(self._guarded("the orders", self._own_orders))
         if agreed is not None:
             self._orders = dict(zip(self._layout, zip(agreed.ranks, agreed.positions)))
+
+    def _own_orders(self) -> Optional[Orders]:
+        """The orders that this worker's profile gives, if it has one."""
+        ready = self._learner.ready_times()
+        if not ready:
+            return None
+        rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
+        return orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
+                       for key, _ in self._layout], ready, self._learner.steps(), rate)
 
     def _orders_of(self, key: Key, part: int) -> Tuple[int, int]:
         """Rank and position of a unit: as agreed, or else both by the order of init, which needs no agreement. Keys that came after the
@@ -614,10 +630,7 @@ class ScheduledKVStore(KVStore):
         if self._monitor is not None:
             self._monitor.close()
         self._metrics.close()
-        try:
-            self._save_profile()
-        except Exception as error:
-            self._fail("the profile", error)
+        self._guarded("the profile", self._save_profile)
 
     def _forked(self) -> bool:
         """Whether this is a child of the process that made the store, which owns the connections."""
@@ -649,8 +662,8 @@ class ScheduledKVStore(KVStore):
 
     def _set_alarms(self) -> None:
         """At exit no Python thread may live until MXNet has ended: it waits for the other workers then."""
-        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, stopped "
-                "or dead")
+        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+                "stopped or dead")
         if self._config.stall_warn:
             _core.alarm(self._config.stall_warn, text % self._config.stall_warn)
         if self._config.stall_abort:

@@ -143,12 +143,12 @@ class Watchdog:
                 continue
             self._broken.add(connection)
             if connection.server == -1:
-                logger.error("worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; barriers, "
-                             "and the end of the job, do not work any more", self._rank, connection.name, broken)
+                logger.error("worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; "
+                             "barriers, and the end of the job, do not work any more", self._rank, connection.name, broken)
             else:
-                logger.error("worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot recover what "
-                             "was on it: end the job, and start it again from its last checkpoint", self._rank, connection.name,
-                             broken, waiting)
+                logger.error("worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot "
+                             "recover what was on it: end the job, and start it again from its last checkpoint", self._rank,
+                             connection.name, broken, waiting)
 
     def _end(self) -> None:
         logger.critical("worker %d: nothing was answered for %.0f s; the process ends with exit code %d", self._rank, self._quiet,
@@ -171,9 +171,10 @@ class Watchdog:
             lines.append(f"the program waits for {self._blocked}")
         links = sorted({link for _, link, *_ in units})
         for link in links:
-            lines.append(link_line(link, units, {connection.server: (connection, state) for connection, state in health}))
+            lines.append(link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))))
         if not waiting:
-            lines += [f"the connection to {connection.name} is gone ({state.broken})" for connection, state in health if state.broken]
+            lines += [f"the connection to {connection.name} is gone ({state.broken})"
+                      for connection, state in health if state.broken]
         if links and links[0] >= 0 and len(links) < len([c for c in self._connections if c.server != -1]):
             lines.append("the other servers have answered all requests")
         if units:
@@ -184,11 +185,10 @@ class Watchdog:
         return "\n  ".join(lines)
 
 
-def link_line(link: int, units: List[Waiting], health: Dict[Optional[int], Tuple[Connection, Health]]) -> str:
+def link_line(link: int, units: List[Waiting], connection: Optional[Connection], state: Optional[Health]) -> str:
     """What is known of one server's requests (-1: those that go to all servers), in one line."""
     mine = [unit for unit in units if unit[1] == link]
     sent = [unit for unit in mine if unit[2] == "sent"]
-    connection, state = health.get(link, (None, None))
     name = connection.name if connection else f"server {link}" if link >= 0 else "all servers"
     line = f"{name}: {len(sent)} in flight, {len(mine) - len(sent)} ready"
     undrained = sum(unit[4] is False for unit in sent)
@@ -201,7 +201,8 @@ def link_line(link: int, units: List[Waiting], health: Dict[Optional[int], Tuple
     elif undrained and state is not None and state.resending:
         verdict = f"the bytes of {undrained} are not acknowledged and sent again: the network to it is cut, or its machine is down"
     elif undrained:
-        verdict = f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is very slow"
+        verdict = (f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is "
+                   "very slow")
     else:
         verdict = DRAINED
     return f"{line}; {verdict}"

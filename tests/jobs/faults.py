@@ -15,7 +15,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from prophet_mx import KVStoreError, ScheduledKVStore
+from prophet_mx import KVStoreError, ScheduledKVStore, link
 
 SIZES = [3, 40, 1000, 20000, 7, 5000]
 LIMIT = 60          # iterations of a job with a fault of its own
@@ -26,11 +26,15 @@ class Sums:
     """Every worker pushes arrays that depend on key, iteration and rank, and gets the sum over all ranks."""
 
     def __init__(self):
-        self.store = ScheduledKVStore(mx.kv.create("dist_sync"))
+        self.plain = mx.kv.create("dist_sync")
         self.iteration = 0
         self.outs = [mx.nd.zeros((size,)) for size in SIZES] + [mx.nd.zeros((1,))]
-        for key, out in enumerate(self.outs):
-            self.store.init(key, out)
+        early = 2 if sys.argv[1] == "internal_errors" else 0    # keys from before the store was wrapped
+        for key in range(early):
+            self.plain.init(key, self.outs[key])
+        self.store = ScheduledKVStore(self.plain, drain="nic" if self.plain.rank == 3 else "auto")
+        for key in range(early, len(self.outs)):
+            self.store.init(key, self.outs[key])
 
     def push(self, stop, produced=None):
         grads = [mx.nd.array(self.value(key, self.store.rank)) for key in range(len(SIZES))] + [mx.nd.array([float(stop)])]
@@ -63,7 +67,7 @@ def main():
         time.sleep(0.02)
         if sums.check():
             break
-    print("all values were right", sums.store.stats()["failure"] or "without a failure", flush=True)
+    print("all values were right", sums.store.stats().get("failure") or "without a failure", flush=True)
 
 
 # -- faults, each called before every iteration ---------------------------------------------------------------------------------
@@ -87,26 +91,21 @@ def ends_alone(sums):
 
 
 def internal_errors(sums):
-    """The learner fails on one worker, the compiled scheduler contradicts itself on the other; then children are forked."""
-    if sums.iteration == 10 and sums.store.rank == 0:
-        def broken(*args):
-            raise ZeroDivisionError("made by the test")
-        sums.store._learner.iteration_begins = broken
-    if sums.iteration == 10 and sums.store.rank == 1:
-        mx.nd.waitall()
+    """A part of ours fails on each of four workers; before that, wrong calls are made, and while it lasts children are forked."""
+    rank = sums.store.rank
+    if sums.iteration == 0 and rank == 2:
+        link.server_sockets = None                              # the link monitor cannot attach
+    if sums.iteration == 5:
+        wrong_calls(sums)
+    if sums.iteration == 10 and rank == 0:
+        sums.store._learner.iteration_begins = None
+    if sums.iteration == 10 and rank == 1:
         sums.store._driver.ready(2, 10, time.monotonic())       # a unit that is on its way, though nobody pushed it
         sums.store._driver.decide(time.monotonic())
+    if sums.iteration == 10 and rank == 3:
+        link.psutil.net_io_counters = None                      # its thread fails
     if sums.iteration in (20, 40):
         load_data(sums)
-
-
-def monitor_errors(sums):
-    """The link monitor cannot attach on one worker; on the other its thread fails later."""
-    from prophet_mx import link
-    if sums.iteration == 0 and sums.store.rank == 0:
-        link.server_sockets = None
-    if sums.iteration == 10 and sums.store.rank == 1:
-        link.psutil.net_io_counters = None
 
 
 def load_data(sums):
@@ -120,27 +119,23 @@ def load_data(sums):
 
 
 def wrong_calls(sums):
-    """What is refused leaves the store as it was. Not under any 'with': each must be an error that a caller of MXNet can catch."""
+    """Each is an error of ours, and leaves the store as it was."""
     store = sums.store
-    if sums.iteration == 10:
-        for call, word in [(lambda: ScheduledKVStore(store), "wrap it once"),
-                           (lambda: store.pushpull(2, mx.nd.zeros((3, 3)), out=mx.nd.zeros((3, 3))), "key 2"),
-                           (lambda: store.pushpull(2, mx.nd.zeros((SIZES[2],), dtype="float64")), "key 2"),
-                           (lambda: store.pull(3, out=mx.nd.zeros((1, 1))), "key 3")]:
-            try:
-                call()
-            except KVStoreError as error:
-                assert word in str(error), error
-            else:
-                raise AssertionError(f"accepted, though it should name {word!r}")
+    for call, word in [(lambda: ScheduledKVStore(store), "wrap it once"),
+                       (lambda: ScheduledKVStore(sums.plain), "wrapped already"),
+                       (lambda: store.pushpull(2, mx.nd.zeros((3, 3)), out=mx.nd.zeros((3, 3))), "key 2"),
+                       (lambda: store.pushpull(2, mx.nd.zeros((SIZES[2],), dtype="float64")), "key 2")]:
         try:
-            second = ScheduledKVStore(mx.kv.create("dist_sync"))
-        except mx.base.MXNetError as error:
-            print("a second store:", str(error).strip().splitlines()[-1], flush=True)
+            call()
+        except KVStoreError as error:
+            assert word in str(error), error
         else:
-            second.init(0, mx.nd.zeros((4,)))
-            second.pushpull(0, mx.nd.ones((4,)), out=mx.nd.zeros((4,)))
-            print("a second store: works", flush=True)
+            raise AssertionError(f"accepted, though it should name {word!r}")
+    # A second dist_sync store in a process hangs in MXNet itself; one of another kind works, and this one goes on.
+    second, out = ScheduledKVStore(mx.kv.create("local")), mx.nd.zeros((4,))
+    second.init(0, out)
+    second.pushpull(0, mx.nd.ones((4,)), out=out)
+    assert (out.asnumpy() == 1).all()
 
 
 if __name__ == "__main__":
