@@ -83,7 +83,7 @@ def check_python(job: Job) -> Iterator[Finding]:
 def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
     """What a fresh Python says of numpy, MXNet and the compiled core."""
     env = {name: value for name, value in environ.items() if not name.startswith(("DMLC_", "PS_", PREFIX))}
-    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).resolve().parents[1]), *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(Path(__file__).resolve().parents[1])])
     try:
         done = subprocess.run([sys.executable, "-c", _PROBE], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, universal_newlines=True, timeout=PROBE_SECONDS)

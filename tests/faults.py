@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from cluster import package_env
-from prophet_mx.launch import _job_env, free_port
+from prophet_mx.launch import free_port
 
 JOB = Path(__file__).parent / "jobs" / "faults.py"
 
@@ -24,8 +24,9 @@ class FaultJob:
         self.stop_file = os.path.join(self._folder.name, "stop")
         self.processes: Dict[str, "subprocess.Popen[bytes]"] = {}
         self.workers = [f"worker {i}" for i in range(workers)]
-        common = {**_job_env(free_port(), workers, servers), **package_env(env)}
-        common.pop("PORT", None)
+        common = {name: value for name, value in os.environ.items() if name not in ("PORT", "DMLC_INTERFACE")}
+        common.update(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(free_port()), DMLC_NODE_HOST="127.0.0.1",
+                      DMLC_NUM_WORKER=str(workers), DMLC_NUM_SERVER=str(servers), PYTHONUNBUFFERED="1", **package_env(env))
         labels = ["scheduler"] + [f"server {i}" for i in range(servers)] + self.workers
         try:
             for label in labels:

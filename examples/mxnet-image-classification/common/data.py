@@ -34,6 +34,9 @@ class EpochIter(mx.io.DataIter):
 
     def next(self):
         if self._done == self.batches:
+            # Backward of batch norm changes the running statistics without naming them to the engine: whoever reads them at the end of
+            # an epoch, for a checkpoint say, may come too early.
+            mx.nd.waitall()
             raise StopIteration
         if self._inner is None:
             seed = int(np.random.SeedSequence((self._seed, self.epoch, self._rank)).generate_state(1)[0]) >> 1
