@@ -131,7 +131,7 @@ def wrong_calls(sums):
             assert word in str(error), error
         else:
             raise AssertionError(f"accepted, though it should name {word!r}")
-    # A second dist_sync store in a process hangs in MXNet itself; one of another kind works, and this one goes on.
+    # Of another kind: making a second dist_sync store in a process was seen to hang.
     second, out = ScheduledKVStore(mx.kv.create("local")), mx.nd.zeros((4,))
     second.init(0, out)
     second.pushpull(0, mx.nd.ones((4,)), out=out)
