@@ -3,8 +3,6 @@ import socket
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-import psutil
-
 from .doctor_checks import ERROR, OK, WARNING, Finding, Job
 
 CONNECT_SECONDS = 3.0
@@ -35,6 +33,7 @@ def check_tcp_info(job: Job) -> Iterator[Finding]:
 
 def interfaces() -> List[Tuple[str, str]]:
     """(name, IPv4 address) of the interfaces that are up, without loopback, in the system's order."""
+    import psutil               # not at the top: a package without its dependencies still shows what its commands are
     states = psutil.net_if_stats()
     return [(name, address.address) for name, addresses in psutil.net_if_addrs().items() for address in addresses
             if address.family == socket.AF_INET and not address.address.startswith("127.") and name in states and states[name].isup]
@@ -42,6 +41,7 @@ def interfaces() -> List[Tuple[str, str]]:
 
 def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterator[Finding]:
     """Which address this process would give to the others. ``found`` is what :func:`interfaces` gives."""
+    import psutil
     found = interfaces() if found is None else found
     shown = ", ".join(f"{name} ({address})" for name, address in found) or "none but loopback"
     host, chosen = job.environ.get("DMLC_NODE_HOST"), job.environ.get("DMLC_INTERFACE")
