@@ -110,7 +110,7 @@ def test_a_python_without_prophet_mx_is_an_error_that_says_so(tmp_path):
     done = subprocess.run([sys.executable, "-c", "import sys; sys.modules['prophet_mx'] = None; import mxnet"], env=env,
                           timeout=LIMIT, cwd=str(tmp_path), stderr=subprocess.PIPE, universal_newlines=True)
     assert done.returncode == 1
-    message = f"ImportError: prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have"
+    message = f"ImportError: prophet-mx launch --schedule needs prophet_mx, which {os.path.abspath(sys.executable)} does not have"
     assert done.stderr.splitlines()[-1].startswith(message)
 
 
