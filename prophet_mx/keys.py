@@ -66,7 +66,8 @@ class KeyBook:
 
     def new_keys(self, count: int) -> List[Key]:
         """Names for ``count`` more keys of the kind this store uses, which no caller's key has or is likely to get."""
-        taken = [key for key in self._numbers if isinstance(key, int)]
+        # Of a store that was wrapped late, the first key that is used tells the kind.
+        taken = [key for key in (*self._numbers, *self.gradients) if isinstance(key, int)]
         if taken:
             first = max(OWN_INTS, 1 + max(taken))
             return list(range(first, first + count))

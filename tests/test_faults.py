@@ -121,8 +121,10 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
             job.runs(20)
             assert stalls(job, "worker 0") == stalls(job, "worker 1") == 0, job.logs()
             link("down")
+            # A worker whose bytes had all arrived waits for the other one, as far as it can see.
             for label in job.workers:
-                job.says(label, "the network to it is cut", TOLD)
+                job.says(label, "nothing has been answered for", TOLD)
+            job.until(lambda: any("the network to it is cut" in job.output(label) for label in job.workers), TOLD, "who says what is cut")
             link("up")
             job.runs(10, 30)
             bed.set_rate(bed.rate * 10)
