@@ -107,7 +107,7 @@ bench-ablation: build
 bench-simulator: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
 	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
-	@$(RUN) benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
+	@$(RUN) benchmarks.validate_simulator $(foreach name,quick models cluster simulator-runs,benchmarks/results/$(name).csv) --fit 1
 
 plots: build
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'
