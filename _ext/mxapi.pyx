@@ -3,7 +3,7 @@
 # Contract: load_mxnet() runs once, with the GIL, before any other use of MX; afterwards MX is only read, from any thread.
 from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 # What an engine op receives: completing the op is callback(engine, param, NULL). The object lives on the caller's stack, so
 # an op that completes later copies it. Layout valid for MXNet 1.9.x (include/mxnet/engine.h, CallbackOnComplete).
@@ -19,6 +19,7 @@ cdef struct EngineContext:
 
 cdef enum:
     DEV_CPU = 1
+    DEFAULT_STORAGE = 0
     FN_ASYNC = 4
 
 ctypedef void (*async_fn)(void* run_context, void* on_complete, void* param) noexcept nogil
@@ -30,6 +31,9 @@ cdef struct MXApi:
     int (*get_op_handle)(const char*, void**) noexcept nogil
     int (*imperative_invoke)(void*, int, void**, int*, void***, int, const char**, const char**) noexcept nogil
     int (*autograd_set_recording)(int, int*) noexcept nogil
+    int (*array_shape)(void*, int*, const int64_t**) noexcept nogil         # in memory of the calling thread, until its next call
+    int (*array_type)(void*, int*) noexcept nogil
+    int (*array_storage)(void*, int*) noexcept nogil
     int (*kv_push)(void*, uint32_t, const int*, void**, int) noexcept nogil
     int (*kv_push_ex)(void*, uint32_t, const char**, void**, int) noexcept nogil
     int (*kv_pushpull)(void*, uint32_t, const int*, uint32_t, const int*, void**, void**, int) noexcept nogil
@@ -39,13 +43,13 @@ cdef struct MXApi:
 cdef MXApi MX
 
 MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MXImperativeInvoke",
-                   "MXAutogradSetIsRecording", "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull",
-                   "MXKVStorePushPullEx")
+                   "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64", "MXNDArrayGetDType", "MXNDArrayGetStorageType",
+                   "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull", "MXKVStorePushPullEx")
 
 
 def load_mxnet(dict addresses) -> None:
     """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library."""
-    cdef uintptr_t[9] found
+    cdef uintptr_t[12] found
     for i, name in enumerate(MXNET_FUNCTIONS):
         found[i] = <uintptr_t>addresses[name]
     (<void**>&MX.get_last_error)[0] = <void*>found[0]
@@ -53,10 +57,13 @@ def load_mxnet(dict addresses) -> None:
     (<void**>&MX.get_op_handle)[0] = <void*>found[2]
     (<void**>&MX.imperative_invoke)[0] = <void*>found[3]
     (<void**>&MX.autograd_set_recording)[0] = <void*>found[4]
-    (<void**>&MX.kv_push)[0] = <void*>found[5]
-    (<void**>&MX.kv_push_ex)[0] = <void*>found[6]
-    (<void**>&MX.kv_pushpull)[0] = <void*>found[7]
-    (<void**>&MX.kv_pushpull_ex)[0] = <void*>found[8]
+    (<void**>&MX.array_shape)[0] = <void*>found[5]
+    (<void**>&MX.array_type)[0] = <void*>found[6]
+    (<void**>&MX.array_storage)[0] = <void*>found[7]
+    (<void**>&MX.kv_push)[0] = <void*>found[8]
+    (<void**>&MX.kv_push_ex)[0] = <void*>found[9]
+    (<void**>&MX.kv_pushpull)[0] = <void*>found[10]
+    (<void**>&MX.kv_pushpull_ex)[0] = <void*>found[11]
     mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
 
 

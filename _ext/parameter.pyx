@@ -36,6 +36,8 @@ cdef class Parameter:
         void* buffer
         Part* parts
         int n_parts
+        int dimensions, type        # of the buffer: what an array of this parameter must have
+        int64_t* shape
         bint str_keys, sliced
         list key_bytes              # keeps the C strings alive
 
@@ -58,9 +60,33 @@ cdef class Parameter:
             else:
                 self.parts[i].int_key = key
         self.sliced = self.n_parts > 1
+        self.read_buffer()
+
+    cdef int read_buffer(self) except -1:
+        cdef const int64_t* shape
+        mx_check(MX.array_type(self.buffer, &self.type))
+        mx_check(MX.array_shape(self.buffer, &self.dimensions, &shape))
+        self.shape = <int64_t*>malloc(max(1, self.dimensions) * sizeof(int64_t))
+        if self.shape == NULL:
+            raise MemoryError()
+        memcpy(self.shape, shape, self.dimensions * sizeof(int64_t))
+        return 0
 
     def __dealloc__(self):
         free(self.parts)
+        free(self.shape)
+
+    def fits(self, size_t array) -> bool:
+        """Whether an array is dense and of the buffer's shape and type. Asked for every array of every call: nothing can be remembered of
+        an array by its handle, which the next one may get when it is freed."""
+        cdef:
+            int storage, type, dimensions
+            const int64_t* shape
+        mx_check(MX.array_storage(<void*>array, &storage))
+        mx_check(MX.array_type(<void*>array, &type))
+        mx_check(MX.array_shape(<void*>array, &dimensions, &shape))
+        return (storage == DEFAULT_STORAGE and type == self.type and dimensions == self.dimensions
+                and memcmp(shape, self.shape, dimensions * sizeof(int64_t)) == 0)
 
     def pushpull(self, size_t source, size_t target, int64_t iteration, int priority) -> None:
         """pack, send, unpack for one gradient array and one array to receive the value."""

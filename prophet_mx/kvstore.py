@@ -49,7 +49,7 @@ COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 class _Scheduled:
     """A parameter on the scheduled path."""
 
-    __slots__ = ("native", "buffer", "keys", "arrays", "gradient", "iteration", "checked")
+    __slots__ = ("native", "buffer", "keys", "arrays", "gradient", "iteration")
 
     def __init__(self, native: "_core.Parameter", buffer: mx.nd.NDArray, keys: List[Key], arrays: List[mx.nd.NDArray],
                  gradient: int) -> None:
@@ -59,7 +59,6 @@ class _Scheduled:
         self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
         self.gradient = gradient
         self.iteration = -1                 # the caller's iteration in which it was last pushed
-        self.checked: Set[int] = set()      # handles of caller arrays known to fit the buffer
 
 
 class ScheduledKVStore(KVStore):
@@ -382,19 +381,14 @@ class ScheduledKVStore(KVStore):
 
     @staticmethod
     def _check_arrays(key: Key, parameter: _Scheduled, arrays: List[mx.nd.NDArray]) -> None:
-        """Raise before anything is sent if an array does not fit; arrays seen before are known to."""
+        """Raise before anything is sent if an array does not fit."""
         if not 0 < len(arrays) <= MAX_DEVICES:
             raise KVStoreError(f"key {key!r}: {len(arrays)} arrays; allowed: one per device, 1 to {MAX_DEVICES}")
         for array in arrays:
-            if array.handle.value in parameter.checked:
-                continue
-            if array.stype != "default" or array.shape != parameter.buffer.shape or array.dtype != parameter.buffer.dtype:
+            if not parameter.native.fits(array.handle.value):
                 raise KVStoreError(f"key {key!r}: got a {array.stype} array of shape {array.shape} and type "
                                    f"{array.dtype.__name__}, the parameter is a default one of shape {parameter.buffer.shape} "
                                    f"and type {parameter.buffer.dtype.__name__}")
-            if len(parameter.checked) > 64:             # a caller that makes new arrays all the time
-                parameter.checked.clear()
-            parameter.checked.add(array.handle.value)
 
     def _schedule(self, key: Key, value: Any) -> Optional[_Scheduled]:
         """Put a key on the scheduled path at its first push; None if its values are not scheduled."""

@@ -11,16 +11,21 @@ from prophet_mx.launch import JobResult, run_job
 
 PACKAGE_PATH = str(Path(prophet_mx.__file__).resolve().parents[1])
 
+# MXNet imports sklearn, scipy and requests where they are installed, as they are for the demo: a third of the time that a process takes to
+# start, and a job has four or more. The modules in this folder say that they are not installed.
+LIGHT = str(Path(__file__).resolve().parent / "light")
 
-def package_env(extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
-    """Environment variables with which a child process imports the very ``prophet_mx`` that this process has imported."""
-    path = os.pathsep.join(filter(None, [PACKAGE_PATH, os.environ.get("PYTHONPATH", "")]))
+
+def package_env(extra: Optional[Mapping[str, str]] = None, light: bool = True) -> Dict[str, str]:
+    """Environment variables with which a child process imports the very ``prophet_mx`` that this process has imported; ``light``: and
+    without those."""
+    path = os.pathsep.join(filter(None, [LIGHT if light else "", PACKAGE_PATH, os.environ.get("PYTHONPATH", "")]))
     return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(extra or {})}
 
 
 def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
                 role_env: Optional[Mapping[str, Mapping[str, str]]] = None, args: Sequence[str] = (), timeout: float = 60,
-                expect: Optional[int] = 0, grace: float = 5.0) -> JobResult:
+                expect: Optional[int] = 0, grace: float = 5.0, light: bool = True) -> JobResult:
     """Run ``script`` (a path, or Python code as a text) as scheduler, servers and workers; return the result with all outputs.
 
     Fails the test, with the output of every process, unless the job's exit code is ``expect`` (None: any) within ``timeout``
@@ -32,7 +37,7 @@ def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *,
             path.write_text(dedent(script), encoding="utf-8")
         else:
             path = script
-        result = run_job([sys.executable, str(path), *map(str, args)], workers, servers, env=package_env(env),
+        result = run_job([sys.executable, str(path), *map(str, args)], workers, servers, env=package_env(env, light),
                          role_env=role_env, timeout=timeout, grace=grace)
     if expect is not None and result.exit_code != expect:
         raise AssertionError(f"the job ended with {result.exit_code}, not {expect}\n{result.logs()}")

@@ -6,7 +6,7 @@ import pytest
 from cluster import run_cluster
 
 JOB = Path(__file__).parent / "jobs" / "opposite_orders.py"
-ITERATIONS = 300
+ITERATIONS = 200
 
 
 @pytest.mark.parametrize("workers, servers, policy", [(2, 1, "prophet"), (2, 2, "priority"), (2, 1, "fifo"), (3, 2, "prophet")])

@@ -17,7 +17,7 @@ LIMIT = 120     # seconds; alone on the machine it takes a tenth of that
 
 
 def train(data_dir, *args, **kwargs):
-    return run_cluster(EXAMPLE, args=["--data-dir", data_dir, *args], timeout=LIMIT, **kwargs)
+    return run_cluster(EXAMPLE, args=["--data-dir", data_dir, *args], timeout=LIMIT, light=False, **kwargs)
 
 
 def accuracies(result):
@@ -70,7 +70,7 @@ def test_too_low_accuracy_is_an_error(tmp_path):
 
 
 def test_without_a_launcher_says_how_to_start(tmp_path):
-    done = subprocess.run([sys.executable, str(EXAMPLE)], cwd=str(tmp_path), env={**os.environ, **package_env()}, timeout=LIMIT,
+    done = subprocess.run([sys.executable, str(EXAMPLE)], cwd=str(tmp_path), env={**os.environ, **package_env(light=False)}, timeout=LIMIT,
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
     assert done.returncode == 2 and "prophet-mx launch" in done.stdout, done.stdout
     assert not list(tmp_path.iterdir())

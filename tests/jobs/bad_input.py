@@ -88,6 +88,22 @@ def transfers(store, keys):
     refused(KVStoreError, lambda: store.pull(first, array, priority="high"), "priority of a pull")
 
 
+def recycled(store, keys, weights, wrong):
+    """Arrays that do not fit, at the addresses of ones that did and are gone."""
+    at_known = 0
+    for _ in range(50):
+        good = mx.nd.zeros(SHAPES[0])
+        known = good.handle.value
+        store.pushpull(keys[0], good, out=weights[0])
+        mx.nd.waitall()
+        del good
+        if wrong:
+            bad = mx.nd.zeros((5, 3), dtype="float64")
+            at_known += bad.handle.value == known
+            refused(KVStoreError, lambda: store.pushpull(keys[0], bad, out=weights[0]), "an array at a known address")
+    assert at_known or not wrong, "no address was used again"
+
+
 def others(store, keys):
     """Wrong calls of init, broadcast, set_optimizer, set_gradient_compression."""
     new = "new" if isinstance(keys[0], str) else 77
@@ -128,6 +144,7 @@ def main():
             transfers(store, keys)
             others(store, keys)
         train(store, keys, weights, rng)
+    recycled(store, keys, weights, wrong)
     digest = [float(np.frombuffer(weight.asnumpy().tobytes(), dtype=np.uint32).astype(np.uint64).sum()) for weight in weights]
     state = store.stats()
     print("refused", refused.count, flush=True)

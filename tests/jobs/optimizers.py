@@ -1,6 +1,7 @@
 """One worker: trains the same parameters with one optimizer after another, and saves the weights that each leaves.
 
-Arguments: the optimizers' names, separated by commas; ``plain`` or ``scheduled``; the folder for ``VARIANT-RANK.npz``.
+Arguments: the optimizers' names, separated by commas; ``plain`` or ``scheduled``; the folder for ``VARIANT-RANK.npz``; ``ordered`` if
+no key is sent before the one before it is updated.
 """
 import os
 import sys
@@ -28,7 +29,7 @@ def optimizer(name):
 
 
 def main():
-    names, variant, folder = sys.argv[1:]
+    names, variant, folder, *ordered = sys.argv[1:]
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
@@ -45,6 +46,9 @@ def main():
         for _ in range(STEPS):
             for i in reversed(range(len(SHAPES))):
                 store.pushpull(f"p{i}", mx.nd.array(rng.normal(size=SHAPES[i])), out=weights[i], priority=-i)
+                if ordered:
+                    mx.nd.waitall()
+                    store._barrier()
             mx.nd.waitall()
         store._barrier()
         results.update({f"{name} {i}": weight.asnumpy() for i, weight in enumerate(weights)})

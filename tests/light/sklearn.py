@@ -1,0 +1,2 @@
+# See tests/cluster.py.
+raise ImportError("the processes of test jobs do without it")
