@@ -10,6 +10,7 @@ from typing import Any, List, Optional
 
 import mxnet as mx
 
+from . import _core
 from .arrays import as_list
 from .config import shown
 from .errors import KVStoreError
@@ -112,6 +113,16 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool) -
             raise KVStoreError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
         if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
             raise KVStoreError(f"key {key!r}: out is of another type than value, {mine.dtype.__name__}")
+
+
+def check_fit(key: Any, native: "_core.Parameter", buffer: mx.nd.NDArray, arrays: List[mx.nd.NDArray]) -> None:
+    """The arrays of a parameter that is scheduled already: the same as check_transfer, for every call of a job."""
+    if not 0 < len(arrays) <= MAX_DEVICES:
+        raise KVStoreError(f"key {key!r}: {len(arrays)} arrays; allowed: one per device, 1 to {MAX_DEVICES}")
+    for array in arrays:
+        if not native.fits(array.handle.value):
+            raise KVStoreError(f"key {key!r}: got a {array.stype} array of shape {array.shape} and type {array.dtype.__name__}, "
+                               f"the parameter is a default one of shape {buffer.shape} and type {buffer.dtype.__name__}")
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -6,31 +6,28 @@ store sends that buffer when the compiled scheduler says so. Everything else goe
 Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread. No call waits for the network, except those that do so
 in MXNet as well (init, broadcast, set_optimizer) and the first push, which asks each server once which connection is its own.
 """
-import atexit
 import logging
 import os
 import pickle
-import sys
-import weakref
 from contextlib import nullcontext
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Set, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Set
 
 import mxnet as mx
-from mxnet.base import _LIB, KVStoreHandle, check_call
+from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from . import _core
 from .agreement import Agreeing
 from .arrays import alias, as_list, shape_of
-from .calls import MAX_DEVICES, arrays_of, check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority
+from .calls import arrays_of, check_compression, check_fit, check_init, check_lists, check_optimizer, check_transfer, checked_priority
 from .config import Config
 from .connections import Connection, to_scheduler
+from .ending import attend
 from .errors import ConfigError, KVStoreError, ProfileError
 from .failopen import FailOpen
-from .job import EXIT_STALLED
+from .fixed_layout import FixedLayout
 from .key_sets import KeySets
 from .keys import Key, KeyBook
-from .layout import MAX_PARTS, Slice
 from .learner import ProfileLearner
 from .link import LinkMonitor, server_sockets
 from .metrics import Metrics, set_up_logging
@@ -97,7 +94,7 @@ class ScheduledKVStore(KVStore):
         if isinstance(kv, ScheduledKVStore):
             if not kv.automatic or kv._scheduled:
                 raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
-            kv = kv._given_back()
+            kv.close()                          # for what it holds open; it stays a store until this one takes over
         if not isinstance(kv, KVStore):
             raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
         if not kv.handle:
@@ -110,8 +107,8 @@ class ScheduledKVStore(KVStore):
             bind()
             if self._config.profile and os.path.exists(self._config.profile):
                 self._saved = GradientProfile.load(self._config.profile)
-            self._metrics = Metrics(self._config, kv.rank)
-        self._take_over(kv)
+            self._prepare(kv, keys)
+        self._take_over(kv._given_back() if isinstance(kv, ScheduledKVStore) else kv)
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
         self._keys = keys
@@ -145,31 +142,37 @@ class ScheduledKVStore(KVStore):
         plain._updater, plain._updater_func, plain._str_updater_func = self._updater, self._updater_func, self._str_updater_func
         return plain
 
+    def _prepare(self, kv: KVStore, keys: KeyBook) -> None:
+        """Everything that scheduling needs and that can fail, while the caller still has a store that works without us."""
+        config = self._config
+        driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
+        self._names: Dict[int, str] = {}                # by gradient index
+        self._unit_gradients: List[int] = []
+        self._metrics = Metrics(config, kv.rank)
+        self._timeline: Optional[Timeline] = None
+        try:
+            if config.timeline:
+                self._timeline = self._new_timeline(driver, config.timeline, config.timeline_limit, kv, keys)
+        except ConfigError:
+            self._metrics.close()
+            raise
+        self._driver = driver
+
     def _start(self) -> None:
         config = self._config
-        self._driver = _core.Driver(config.policy, self._keys.servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
         self._fail = FailOpen(self._driver)
         self._monitor: Optional[LinkMonitor] = None
-        self._slices: Dict[Key, List[Slice]] = {}       # of the parameters that are cut
-        self._slice_keys: Dict[Key, List[Key]] = {}
-        self._layout: List[Tuple[Key, int]] = []        # (key, part) of every unit of the layout, on all workers alike
-        self._placed: Set[Tuple[Key, int]] = set()      # the same, to look up
+        self._layout = FixedLayout(self._keys)          # empty until the first push
         self._learner = ProfileLearner(self._driver, config.warmup)
         self._key_sets = KeySets()
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._iteration = -1
-        self._names: Dict[int, str] = {}                # by gradient index
-        self._sizes: Dict[int, int] = {}
-        self._unit_gradients: List[int] = []
-        self._orders: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # (key, part) -> rank, position
+        self._sizes: Dict[int, int] = {}                # by gradient index
         self._pid = os.getpid()
-        self._timeline: Optional[Timeline] = None
-        if config.timeline:
-            self.timeline_start(config.timeline)
         self._driver.start()
         names, gradients = self._names, self._unit_gradients        # not self: the watchdog must not keep the store alive
         self._watchdog = Watchdog(self._driver, config, self.rank, lambda unit: names[gradients[unit]], self._fail)
-        _live.add(self)
+        attend(self)
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", config.policy, self.rank,
                     self.num_workers, self._keys.servers)
 
@@ -225,7 +228,7 @@ class ScheduledKVStore(KVStore):
         if self._agreeing is None:
             super().set_optimizer(optimizer)
         else:
-            if self._slice_keys and not slicing_allowed(optimizer):
+            if self._layout.slices and not slicing_allowed(optimizer):
                 raise KVStoreError(f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
                                    "first gradient was pushed; set the optimizer before that")
             super().set_optimizer(self._agreeing.wrapped(pickled))
@@ -303,21 +306,21 @@ class ScheduledKVStore(KVStore):
                 check_transfer(self._keys, name, None, targets, False)
         else:
             check_transfer(self._keys, key, None, out, False)
-        if not (self._slice_keys or self._timeline):
+        if not (self._layout.slices or self._timeline):
             super().pull(key, out, priority, ignore_sparse)
             return
         if isinstance(key, (list, tuple)):
             for name, targets in zip(key, out):
                 self.pull(name, targets, priority, ignore_sparse)
             return
-        if key not in self._slice_keys:
+        if key not in self._layout.slices:
             super().pull(key, out, priority, ignore_sparse)
             self._note_landed(key, out)
             return
         parameter = self._scheduled.get(key) or self._schedule(key, mx.nd.empty(self._keys.shapes[key].shape,
                                                                                 dtype=self._keys.shapes[key].dtype))
         targets = as_list(out)
-        self._check_arrays(key, parameter, targets)
+        check_fit(key, parameter.native, parameter.buffer, targets)
         super().pull(parameter.keys, parameter.arrays, priority)
         parameter.native.join()
         for target in targets:
@@ -374,21 +377,10 @@ class ScheduledKVStore(KVStore):
         for name, given in (("value", value), ("out", out)):
             if given is not None:
                 try:
-                    self._check_arrays(key, parameter, as_list(given))
+                    check_fit(key, parameter.native, parameter.buffer, as_list(given))
                 except AttributeError:                  # something in it is no array
                     arrays_of(key, name, given)
                     raise
-
-    @staticmethod
-    def _check_arrays(key: Key, parameter: _Scheduled, arrays: List[mx.nd.NDArray]) -> None:
-        """Raise before anything is sent if an array does not fit."""
-        if not 0 < len(arrays) <= MAX_DEVICES:
-            raise KVStoreError(f"key {key!r}: {len(arrays)} arrays; allowed: one per device, 1 to {MAX_DEVICES}")
-        for array in arrays:
-            if not parameter.native.fits(array.handle.value):
-                raise KVStoreError(f"key {key!r}: got a {array.stype} array of shape {array.shape} and type "
-                                   f"{array.dtype.__name__}, the parameter is a default one of shape {parameter.buffer.shape} "
-                                   f"and type {parameter.buffer.dtype.__name__}")
 
     def _schedule(self, key: Key, value: Any) -> Optional[_Scheduled]:
         """Put a key on the scheduled path at its first push; None if its values are not scheduled."""
@@ -407,14 +399,13 @@ class ScheduledKVStore(KVStore):
                 return None
         context = mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
         buffer = mx.nd.empty(sample.shape, ctx=context, dtype=sample.dtype)
-        keys, arrays = [key], [buffer]
-        if key in self._slice_keys:
+        keys, arrays = self._layout.keys_of(key), [buffer]
+        if key in self._layout.slices:
             flat = buffer.reshape((-1,))
-            keys = self._slice_keys[key]
-            arrays = [alias(flat[part.start:part.stop]) for part in self._slices[key]]
-        if self._layout and (key, 0) not in self._placed:
+            arrays = [alias(flat[part.start:part.stop]) for part in self._layout.slices[key]]
+        if self._layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
-        units = [self._new_unit(name, array, gradient, *self._orders_of(key, part))
+        units = [self._new_unit(name, array, gradient, *self._layout.order_of(key, part))
                  for part, (name, array) in enumerate(zip(keys, arrays))]
         self._unit_gradients += [gradient] * len(units)
         self._names[gradient] = str(key)
@@ -449,18 +440,16 @@ class ScheduledKVStore(KVStore):
         if agreed.rate:
             self._driver.rates_known(agreed.rate)
         self._driver.unit_known(agreed.unit)
-        self._slices = self._agreeing.slices(agreed.unit)
-        self._slice_keys = self._agreeing.make_slices(self._slices, self._optimizer)
-        self._layout = [(key, part) for key in self._keys.shapes for part in range(len(self._slice_keys.get(key, (key,))))]
-        self._placed = set(self._layout)
+        slices = self._agreeing.slices(agreed.unit)
+        self._layout.fix(slices, self._agreeing.make_slices(slices, self._optimizer))
         if agreed.in_order:
             self.close()
             self._driver = None                     # from here on as if it had never been scheduled
             return
         if agreed.profiled:
-            self._agree_orders()
-        logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(self._slices), len(self._keys.gradients),
-                    sum(map(len, self._slices.values())), agreed.unit)
+            self._layout.use(self._agreeing.agree_orders(self._guarded("the orders", self._own_orders)))
+        logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
+                    sum(map(len, slices.values())), agreed.unit)
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
         """Call a part of ours whose errors must not reach the caller; None if it failed."""
@@ -483,29 +472,13 @@ class ScheduledKVStore(KVStore):
             logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
         return profiled
 
-    def _agree_orders(self) -> None:
-        """Take the orders that rank 0's profile gives."""
-        agreed = self._agreeing.agree_orders(self._guarded("the orders", self._own_orders))
-        if agreed is not None:
-            self._orders = dict(zip(self._layout, zip(agreed.ranks, agreed.positions)))
-
     def _own_orders(self) -> Optional[Orders]:
         """The orders that this worker's profile gives, if it has one."""
         ready = self._learner.ready_times()
         if not ready:
             return None
         rate = sum(link["rate"] for link in self._driver.snapshot()["links"])
-        return orders([(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self._slice_keys.get(key, (key,))))
-                       for key, _ in self._layout], ready, self._learner.steps(), rate)
-
-    def _orders_of(self, key: Key, part: int) -> Tuple[int, int]:
-        """Rank and position of a unit: as agreed, or else both by the order of init, which needs no agreement. Keys that came after the
-        layout follow all others."""
-        agreed = self._orders.get((key, part))
-        if agreed is not None:
-            return agreed
-        place = len(self._orders) + self._keys.gradients[key] * MAX_PARTS + part
-        return place, place
+        return orders(self._layout.sizes(), ready, self._learner.steps(), rate)
 
     def _ask(self, raw: "_Unscheduled", server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
@@ -549,10 +522,13 @@ class ScheduledKVStore(KVStore):
         if self._timeline is not None and self._timeline.writing:
             raise KVStoreError(f"a timeline is being written to {self._timeline.path}; end it with timeline_stop()")
         self.timeline_stop()
-        self._timeline = Timeline(self._driver, config.timeline, config.timeline_limit if limit else self._config.timeline_limit,
-                                  rank=self.rank, workers=self.num_workers, servers=self._keys.servers,
-                                  gradients=self._unit_gradients, names=self._names, about={"policy": self._config.policy})
+        self._timeline = self._new_timeline(self._driver, config.timeline, config.timeline_limit if limit else self._config.timeline_limit,
+                                            self, self._keys)
         return self._timeline.path
+
+    def _new_timeline(self, driver: "_core.Driver", path: str, limit: int, kv: KVStore, keys: KeyBook) -> Timeline:
+        return Timeline(driver, path, limit, rank=kv.rank, workers=kv.num_workers, servers=keys.servers, gradients=self._unit_gradients,
+                        names=self._names, about={"policy": self._config.policy})
 
     def timeline_stop(self) -> Optional[str]:
         """End the trace. The path of the file, None if none was being written."""
@@ -654,18 +630,6 @@ class ScheduledKVStore(KVStore):
         finally:
             self._watchdog.close()
 
-    def _set_alarms(self) -> None:
-        """At exit no Python thread may live until MXNet has ended: it waits for the other workers then."""
-        text = (f"prophet_mx: worker {self.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
-                "stopped or dead")
-        if self._config.stall_warn:
-            _core.alarm(self._config.stall_warn, text % self._config.stall_warn)
-        if self._config.stall_abort:
-            _core.alarm(self._config.stall_abort, text % self._config.stall_abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
-
-    def _skip_barrier(self) -> None:
-        """Do not wait for the other workers at the end."""
-        check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))
 
 
 def _environment_int(name: str, default: int) -> int:
@@ -702,38 +666,3 @@ class _Unscheduled:
         plain = super(ScheduledKVStore, store)
         self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
         self.pushpull, self.set_optimizer, self.barrier, self.rank = plain.pushpull, plain.set_optimizer, plain._barrier, store.rank
-
-
-_live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()
-
-
-def _at_exit() -> None:
-    """Registered after MXNet's own exit handler, so it runs before it: MXNet drops ops that are still queued when it shuts down."""
-    stores = [store for store in _live if store._driver is not None and not store._forked()]
-    ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
-    try:
-        for store in stores:
-            store._stop_scheduling()
-            if ended_by is not None:
-                store._watchdog.hurry(130 if issubclass(ended_by, KeyboardInterrupt) else 1)
-            if ended_by is not None or store._watchdog.scheduler_gone:
-                store._skip_barrier()
-        mx.nd.waitall()
-    except mx.base.MXNetError as error:
-        logger.error("while finishing at exit: %s", error)
-    finally:
-        for store in stores:
-            store._set_alarms()
-            store.close()
-
-
-def _in_child() -> None:
-    """After a fork, as of a data loader: this process has none of our threads."""
-    for store in list(_live):
-        if store._driver is not None:
-            store._driver.forget_thread()
-            store._watchdog.forget_thread()
-
-
-atexit.register(_at_exit)
-os.register_at_fork(after_in_child=_in_child)

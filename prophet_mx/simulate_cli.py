@@ -5,7 +5,7 @@ import io
 import os
 import sys
 from dataclasses import dataclass, replace
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from .arguments import bytes_or_zero, format_rate, listed, number, policy_name, time_seconds, whole
 from .config import parse_rate

@@ -11,7 +11,7 @@ from prophet_mx.launch import JobResult, run_job
 
 PACKAGE_PATH = str(Path(prophet_mx.__file__).resolve().parents[1])
 
-# MXNet imports sklearn, scipy and requests where they are installed, as they are for the demo: a third of the time that a process takes to
+# MXNet imports sklearn and scipy where they are installed, as they are for the demo: a third of the time that a process takes to
 # start, and a job has four or more. The modules in this folder say that they are not installed.
 LIGHT = str(Path(__file__).resolve().parent / "light")
 

@@ -8,7 +8,7 @@ import pytest
 from cluster import run_cluster
 
 JOB = Path(__file__).resolve().parents[1] / "benchmarks" / "soak_job.py"
-ITERATIONS = 500      # the soak runs longer ones
+ITERATIONS = 300      # the soak runs longer ones
 GROWTH = 0.02
 
 REFERENCES = """

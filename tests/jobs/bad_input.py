@@ -27,7 +27,8 @@ class Foreign:
 def settings(base):
     """Wrong ways to wrap: the store must be as it was."""
     for settings in ({"policy": "fastest"}, {"window": -1}, {"bandwidth": float("nan")}, {"bandwidth": float("inf")}, {"unit": 0.5},
-                     {"colour": 1}, {"warmup": None}, {"profile": "a\0b"}, {"profile": 7}, {"lead": []}):
+                     {"colour": 1}, {"warmup": None}, {"profile": "a\0b"}, {"profile": 7}, {"lead": []},
+                     {"timeline": "/proc/trace.json"}):
         refused(ConfigError, lambda: ScheduledKVStore(base, **settings), settings)
     refused(ProfileError, lambda: ScheduledKVStore(base, profile=__file__), "a foreign profile")
     for store in (None, 5, "dist_sync", mx.nd.zeros(3), object()):
