@@ -23,7 +23,7 @@ TICK = 1.0                  # seconds between two looks
 EXIT_PATIENCE = 10.0        # seconds without an answer for which a process that ends with an exception waits for others
 LISTED = 8                  # parameters in a message
 DRAINED = ("the server has the bytes: another worker has not sent its part and is slow, stopped or dead, or the server itself is "
-           "stopped")
+           "stopped or cut off")
 
 Waiting = Tuple[int, int, str, float, Optional[bool]]
 """As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
