@@ -27,6 +27,8 @@
 # and nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in.
 from libc.math cimport INFINITY
 
+from prophet_mx import layout
+
 cdef enum UnitState:
     IDLE = 0
     READY = 1
@@ -43,16 +45,19 @@ cdef enum:
     WIDE = -1                       # Unit.link of a unit that is spread over all links
     ALL = -1                        # choose(): every link may have changed
 
-# Times on the wire that the sizes are derived from (seconds).
-cdef double UNIT_SECONDS = 0.004    # one unit, where the layout has not fixed its size
-cdef double SHORTEST_UNIT = 0.001   # a unit of the layout that takes less, on a link grown faster, no longer measures the windows
+# A unit's size where the layout has not fixed it: from its time on the wire, by the layout's own numbers.
+cdef double UNIT_SECONDS = layout.UNIT_SECONDS
+cdef double MIN_UNIT = layout.MIN_UNIT          # bytes
+cdef double MAX_UNIT = layout.MAX_UNIT          # bytes
+cdef double START_RATE = layout.START_RATE      # bytes/s, until the first measurement
+
+# What the other sizes are derived from. A unit of the layout that takes less than SHORTEST_UNIT (seconds on the wire), on a link that has
+# grown faster, no longer measures the windows.
+cdef double SHORTEST_UNIT = 0.001
 cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 5          # lead limit, in units
 cdef double SAMPLE_SECONDS = 0.02   # busy time that makes one sample of a link's rate
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
-cdef double MIN_UNIT = 32e3         # bytes
-cdef double MAX_UNIT = 4e6          # bytes
-cdef double START_RATE = 125e6      # bytes/s, until the first measurement
 cdef int64_t IDLE_SLACK = 16384     # in flight up to here counts as an idle link: what a message costs besides payload is estimated
 
 cdef double CREDIT_BYTES = 16e6     # ByteScheduler's credit of 4 million float32 parameters
@@ -71,7 +76,6 @@ cdef struct Unit:
     int64_t urgency_major           # what the ready heap orders by: (major, minor), smaller first
     int64_t urgency_minor
     int slot                        # its place in the ready heap
-    int sent_slot                   # its place in the list of sent units
     int sent_before, sent_after     # neighbours in its link's list of sent units, -1 none
     int64_t end                     # link's released counter when this unit was released (not for WIDE)
     double ready_time
@@ -127,8 +131,7 @@ cdef class Scheduler:
         int n_links
         Heap wide                   # ready wide units
         int wide_sent               # latest sent wide unit, -1 none
-        int* sent                   # units in state SENT, unordered
-        int n_sent
+        int n_sent                  # units in state SENT
         int* out                    # decide(): the units to release
         PolicyKind kind
         int64_t fixed_window, fixed_lead
@@ -178,7 +181,6 @@ cdef class Scheduler:
         free(self.links)
         free(self.wide.items)
         free(self.units)
-        free(self.sent)
         free(self.out)
         free(self.step_of)
         free(self.step_due)
@@ -192,9 +194,7 @@ cdef class Scheduler:
         if p == NULL:
             return -1
         self.units = <Unit*>p
-        if grow_ints(&self.sent, capacity) < 0 or grow_ints(&self.out, capacity) < 0:
-            return -1
-        if grow_ints(&self.wide.items, capacity) < 0:
+        if grow_ints(&self.out, capacity) < 0 or grow_ints(&self.wide.items, capacity) < 0:
             return -1
         for i in range(self.n_links):
             if grow_ints(&self.links[i].ready.items, capacity) < 0:
@@ -302,8 +302,6 @@ cdef class Scheduler:
             if self.links[unit.link].drained < unit.end:
                 self.c_assume_drained(unit.link, unit.end, t)
         self.n_sent -= 1
-        self.sent[unit.sent_slot] = self.sent[self.n_sent]
-        self.units[self.sent[unit.sent_slot]].sent_slot = unit.sent_slot
         if unit.sent_after >= 0:
             self.units[unit.sent_after].sent_before = unit.sent_before
         else:
@@ -541,8 +539,6 @@ cdef class Scheduler:
         self.remove(self.heap_of(unit), unit.slot)
         unit.state = SENT
         unit.release_time = t
-        unit.sent_slot = self.n_sent
-        self.sent[self.n_sent] = index
         self.n_sent += 1
         unit.sent_before = self.latest_sent(unit.link)[0]
         unit.sent_after = -1
@@ -738,7 +734,8 @@ cdef class Scheduler:
             self.verify()
         except AssertionError as error:
             links = [self.link_state(i) for i in range(self.n_links)]
-            raise AssertionError(f"{error}; links {links}; sent {[self.sent[i] for i in range(self.n_sent)]}") from None
+            sent = [i for i in range(self.count) if self.units[i].state == SENT]
+            raise AssertionError(f"{error}; links {links}; sent {sent}") from None
 
     cdef verify(self):
         cdef Heap* heap
@@ -751,7 +748,7 @@ cdef class Scheduler:
                 assert self.units[other].state == SENT and self.units[other].link == i, f"unit {other} is in the list of link {i}"
                 other = self.units[other].sent_before
         assert listed == self.n_sent, f"{listed} units in the links' lists of sent ones, not {self.n_sent}"
-        ready = 0
+        ready = sent = 0
         for i in range(self.count):
             unit = self.units[i]
             if unit.state == READY:
@@ -760,12 +757,13 @@ cdef class Scheduler:
                 assert unit.slot < heap.count and heap.items[unit.slot] == i, f"unit {i} is not where its heap has it"
                 assert unit.slot == 0 or not self.before(i, heap.items[(unit.slot - 1) // 2]), f"heap order at unit {i}"
             elif unit.state == SENT:
-                assert unit.sent_slot < self.n_sent and self.sent[unit.sent_slot] == i, f"unit {i} is not in the sent list"
+                sent += 1
                 for link in range(self.n_links):
                     if unit.link == WIDE:
                         unanswered[link] += unit.bytes // self.n_links
                     elif unit.link == link:
                         unanswered[link] += unit.bytes
+        assert sent == self.n_sent, f"{sent} units are sent, {self.n_sent} are counted and listed"
         assert ready == self.wide.count + sum([self.links[i].ready.count for i in range(self.n_links)]), "ready units lost"
         for i in range(self.n_links):
             assert 0 <= self.links[i].drained <= self.links[i].released, f"link {i} drained more than was released"

@@ -1,6 +1,7 @@
 """Runs a job for a long time while processes are paused, killed and their network slowed down, and tells what survived.
 
     python -m benchmarks.soak --minutes 10           random faults, then as many iterations of plain dist_sync
+    python -m benchmarks.soak --iterations 10000     no faults: does it stay small, and are the weights those of plain dist_sync
     python -m benchmarks.soak --starts 200           that many job starts and exits with mixed endings, and as many of plain MXNet
 
 Faults: SIGSTOP of any process for some seconds, SIGKILL of any (the launcher then ends the job, and it is started again from its
@@ -210,11 +211,15 @@ class Soak:
                 job.moved = now
 
 
-def soak(minutes: float, seed: int, pace: float) -> int:
-    """The long run and the comparison; the exit code."""
+def soak(minutes: float, seed: int, pace: float, iterations: Optional[int] = None) -> int:
+    """The long run, of so many minutes with faults or of so many iterations without, and the comparison; the exit code."""
     with tempfile.TemporaryDirectory(prefix="prophet-soak-") as folder, network() as namespace:
         prefix = ["ip", "netns", "exec", namespace] if namespace else []
-        print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)
+        if iterations:
+            Path(folder, "stop").write_text(str(iterations))        # nothing goes wrong any more once a job knows where to stop
+            print(f"soak: {iterations} iterations, no faults", flush=True)
+        else:
+            print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)
         rng = random.Random(seed)
         faults = Faults(rng, namespace)
         run = Soak(minutes, folder, faults, rng)
@@ -292,11 +297,15 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--minutes", type=float, default=10, help="of faults (default: 10); the comparison comes on top")
     parser.add_argument("--seed", type=int, default=1, help="of the faults (default: 1)")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds that an iteration computes (default: 0.02)")
+    parser.add_argument("--iterations", type=int, metavar="N", help="instead: N iterations without faults")
     parser.add_argument("--starts", type=int, metavar="N", help="instead: start and end N short jobs of each kind")
     arguments = parser.parse_args(argv)
-    if arguments.minutes <= 0 or arguments.pace < 0 or (arguments.starts is not None and arguments.starts < 1):
-        parser.error("--minutes and --starts are above 0, --pace is not negative")
-    return starts(arguments.starts) if arguments.starts else soak(arguments.minutes, arguments.seed, arguments.pace)
+    if arguments.minutes <= 0 or arguments.pace < 0 or any(count is not None and count < 1 for count in (arguments.starts,
+                                                                                                        arguments.iterations)):
+        parser.error("--minutes, --iterations and --starts are above 0, --pace is not negative")
+    if arguments.starts:
+        return starts(arguments.starts)
+    return soak(arguments.minutes, arguments.seed, arguments.pace, arguments.iterations)
 
 
 if __name__ == "__main__":
