@@ -71,7 +71,7 @@ help:
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
 	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
 	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
-	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, and as many of plain MXNet'
+	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, and some of plain MXNet'
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make docs    the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
