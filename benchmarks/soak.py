@@ -245,7 +245,8 @@ def growth(histories: Sequence[Dict[str, List[Sample]]]) -> bool:
             continue
         first, last = samples[max(1, len(samples) // 10)] if len(samples) > 2 else samples[0], samples[-1]
         share = last[1] / first[1] - 1
-        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f} to {last[1] / 1e6:.1f} MB ({share:+.2%}), "
+        course = ", ".join(f"{samples[(len(samples) - 1) * part // 10][1] / 1e6:.1f}" for part in (3, 5, 7, 9))
+        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f}, {course}, {last[1] / 1e6:.1f} MB ({share:+.2%}), "
               f"threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
         grown = grown or share > GROWTH or last[2] > first[2] or last[3] > first[3]
     return grown
@@ -261,6 +262,8 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
     if job.result is None or job.result.exit_code != 0 and not Path(folder, "final-plain.npz").exists():
         print("\n".join(["plain dist_sync failed"] + job.tail[-20:]))
         return False
+    print("plain dist_sync, for comparison:")
+    growth([job.samples])
     with np.load(Path(folder, "final-plain.npz")) as plain, np.load(Path(folder, "final-scheduled.npz")) as ours:
         different = [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()]
         print(f"weights: {len(plain.files) - 1} arrays after {int(ours['iteration'])} iterations, "

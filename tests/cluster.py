@@ -14,6 +14,7 @@ PACKAGE_PATH = str(Path(prophet_mx.__file__).resolve().parents[1])
 # MXNet imports sklearn and scipy where they are installed, as they are for the demo: a third of the time that a process takes to
 # start, and a job has four or more. The modules in this folder say that they are not installed.
 LIGHT = str(Path(__file__).resolve().parent / "light")
+ROLE = str(Path(__file__).resolve().parent / "role.py")
 
 
 def package_env(extra: Optional[Mapping[str, str]] = None, light: bool = True) -> Dict[str, str]:
@@ -37,7 +38,7 @@ def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *,
             path.write_text(dedent(script), encoding="utf-8")
         else:
             path = script
-        result = run_job([sys.executable, str(path), *map(str, args)], workers, servers, env=package_env(env, light),
+        result = run_job([sys.executable, ROLE, str(path), *map(str, args)], workers, servers, env=package_env(env, light),
                          role_env=role_env, timeout=timeout, grace=grace)
     if expect is not None and result.exit_code != expect:
         raise AssertionError(f"the job ended with {result.exit_code}, not {expect}\n{result.logs()}")

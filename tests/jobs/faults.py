@@ -7,6 +7,7 @@ iterations.
 """
 import logging
 import os
+import resource
 import signal
 import sys
 import threading
@@ -15,7 +16,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from prophet_mx import KVStoreError, ScheduledKVStore, link
+from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore, link
 
 SIZES = [3, 40, 1000, 20000, 7, 5000]
 LIMIT = 60          # iterations of a job with a fault of its own
@@ -93,8 +94,8 @@ def ends_alone(sums):
 def internal_errors(sums):
     """A part of ours fails on each of four workers; before that, wrong calls are made, and while it lasts children are forked."""
     rank = sums.store.rank
-    if sums.iteration == 0 and rank == 2:
-        link.server_sockets = None                              # the link monitor cannot attach
+    if rank == 2:
+        no_descriptors(sums)                                    # the link monitor cannot attach
     if sums.iteration == 5:
         wrong_calls(sums)
     if sums.iteration == 10 and rank == 0:
@@ -106,6 +107,22 @@ def internal_errors(sums):
         link.psutil.net_io_counters = None                      # its thread fails
     if sums.iteration in (20, 40):
         load_data(sums)
+
+
+def no_descriptors(sums):
+    """The process may open no more files, from before its first push to its 15th iteration."""
+    if sums.iteration == 0:
+        no_descriptors.before = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (3, no_descriptors.before[1]))
+    if sums.iteration == 12:
+        try:
+            sums.store.timeline_start("trace.json")
+        except ConfigError as error:
+            assert "Too many open files" in str(error), error
+        else:
+            raise AssertionError("a file was opened")
+    if sums.iteration == 15:
+        resource.setrlimit(resource.RLIMIT_NOFILE, no_descriptors.before)
 
 
 def load_data(sums):
