@@ -97,7 +97,7 @@ bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
 
 bench-cells: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,p3,credit,prophet \
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,push+pull,p3,credit,prophet \
 	  --repeats 1 --warmup 4 --iterations 5 --name cells $(ARGS)
 
 bench-ablation: build

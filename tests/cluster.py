@@ -30,7 +30,8 @@ def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *,
     """Run ``script`` (a path, or Python code as a text) as scheduler, servers and workers; return the result with all outputs.
 
     Fails the test, with the output of every process, unless the job's exit code is ``expect`` (None: any) within ``timeout``
-    seconds. All processes have ended when this returns or raises.
+    seconds. All processes have ended when this returns or raises. ``light`` leaves out what takes time and few tests are about:
+    packages as :func:`package_env` does, and the script in the scheduler's process.
     """
     with tempfile.TemporaryDirectory(prefix="prophet-test-") as directory:
         if isinstance(script, str):
@@ -38,8 +39,8 @@ def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *,
             path.write_text(dedent(script), encoding="utf-8")
         else:
             path = script
-        result = run_job([sys.executable, ROLE, str(path), *map(str, args)], workers, servers, env=package_env(env, light),
-                         role_env=role_env, timeout=timeout, grace=grace)
+        result = run_job([sys.executable, *([ROLE] if light else []), str(path), *map(str, args)], workers, servers,
+                         env=package_env(env, light), role_env=role_env, timeout=timeout, grace=grace)
     if expect is not None and result.exit_code != expect:
         raise AssertionError(f"the job ended with {result.exit_code}, not {expect}\n{result.logs()}")
     return result

@@ -247,7 +247,7 @@ def test_a_failed_cluster_shows_every_log_and_leaves_nothing(run_cluster):
                 os._exit(3)  # an exception would wait for the other workers at MXNet's exit
             kv.push('a', mx.nd.ones(2))
             mx.nd.waitall()
-            """)
+            """, light=False)
     logs = str(caught.value)
     assert "the job ended with 3, not 0" in logs
     for part in ("scheduler has pid", "server has pid", "worker has pid", "rank 0 fails"):
