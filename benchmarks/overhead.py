@@ -2,6 +2,7 @@
 
     python -m benchmarks.overhead
     python -m benchmarks.overhead --pairs 3 --keys 100 --policy fifo
+    python -m benchmarks.overhead --base unwatched      what the watchdog costs: the base is scheduled as well, with its thread ended
 
 Two workers and one server on this machine call ``pushpull`` for 200 keys of 10 floats and wait for the values, some hundred
 times. Plain ``dist_sync`` and ScheduledKVStore run in pairs, each in processes of its own; the order changes from pair to pair,
@@ -28,14 +29,16 @@ TARGETS = {"main_cpu": 15, "main_wall": 15, "worker_cpu": 60}           # micros
 MARK = "overhead "                      # starts the line with a worker's result
 
 
-def measure(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
+def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     """One worker's microseconds per key, as medians over the iterations (the worker's CPU: over all of them)."""
     import mxnet as mx
     from prophet_mx import ScheduledKVStore
 
     kv = mx.kv.create("dist_sync")
-    if scheduled:
+    if kind != "plain":
         kv = ScheduledKVStore(kv, policy=options.policy)
+    if kind == "unwatched":
+        kv._watchdog.close()
     keys = [f"key{i}" for i in range(options.keys)]
     # Zeros, because plain dist_sync on one CPU device overwrites the gradient with the sum: anything else would grow.
     gradients = [mx.nd.zeros(options.size) for _ in keys]
@@ -72,11 +75,11 @@ def measure(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
             "worker_cpu": process / options.iterations * per_key}
 
 
-def run(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
+def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     """Start one job and return the mean over its workers."""
     from prophet_mx.launch import run_job
 
-    command = [sys.executable, "-m", "benchmarks.overhead", "--worker", "scheduled" if scheduled else "plain"]
+    command = [sys.executable, "-m", "benchmarks.overhead", "--worker", kind]
     for name in ("keys", "size", "iterations", "warmup", "policy"):
         command += ["--" + name, str(getattr(options, name))]
     result = run_job(command, options.workers, 1, env={"OMP_NUM_THREADS": "1"}, timeout=options.timeout)
@@ -89,13 +92,13 @@ def run(options: argparse.Namespace, scheduled: bool) -> Dict[str, float]:
     return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
 
 
-def table(plain: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
+def table(base: str, runs: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
     """Medians over the pairs with their range, and the median of the ratios within the pairs, as Markdown."""
-    lines = ["| us per key | plain | scheduled | ratio | target, scheduled |", "|---|---|---|---|---|"]
+    lines = [f"| us per key | {base} | scheduled | ratio | target, scheduled |", "|---|---|---|---|---|"]
     for column, title in COLUMNS.items():
-        before, after = [run[column] for run in plain], [run[column] for run in scheduled]
+        before, after = [run[column] for run in runs], [run[column] for run in scheduled]
         ratio = statistics.median(b / a for a, b in zip(before, after))
-        lines.append(f"| {title} | {_spread(before)} | {_spread(after)} | {ratio:.1f} | {TARGETS[column]} |")
+        lines.append(f"| {title} | {_spread(before)} | {_spread(after)} | {ratio:.2f} | {TARGETS[column]} |")
     return "\n".join(lines)
 
 
@@ -115,28 +118,29 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--policy", default="prophet")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
-    parser.add_argument("--worker", choices=("plain", "scheduled"), help=argparse.SUPPRESS)
+    parser.add_argument("--base", choices=("plain", "unwatched"), default="plain", help="what scheduling is compared with")
+    parser.add_argument("--worker", choices=("plain", "unwatched", "scheduled"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     for name in ("pairs", "keys", "size", "iterations", "workers"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} {getattr(options, name)}: at least 1")
     if options.worker:
         # One write: both workers' lines may go to the same pipe.
-        sys.stdout.write(MARK + json.dumps(measure(options, options.worker == "scheduled")) + "\n")
+        sys.stdout.write(MARK + json.dumps(measure(options, options.worker)) + "\n")
         return 0
-    plain: List[Dict[str, float]] = []
+    base: List[Dict[str, float]] = []
     scheduled: List[Dict[str, float]] = []
     load = [os.getloadavg()[0]]
     for pair in range(options.pairs):
-        for kind in ((False, True), (True, False))[pair % 2]:
-            (scheduled if kind else plain).append(run(options, kind))
-        print(f"pair {pair + 1} of {options.pairs}: plain {_brief(plain[-1])}; scheduled {_brief(scheduled[-1])}",
+        for kind in ((options.base, "scheduled"), ("scheduled", options.base))[pair % 2]:
+            (scheduled if kind == "scheduled" else base).append(run(options, kind))
+        print(f"pair {pair + 1} of {options.pairs}: {options.base} {_brief(base[-1])}; scheduled {_brief(scheduled[-1])}",
               file=sys.stderr, flush=True)
         load.append(os.getloadavg()[0])
     print(f"\n{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
           f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores, load average {min(load):.1f} to "
           f"{max(load):.1f} (the benchmark itself makes about 2): median (lowest-highest)\n")
-    print(table(plain, scheduled))
+    print(table(options.base, base, scheduled))
     return 0
 
 
