@@ -24,7 +24,7 @@ cdef enum:
 
 ctypedef void (*async_fn)(void* run_context, void* on_complete, void* param) noexcept nogil
 
-cdef struct MXApi:
+cdef struct MXApi:                  # begins with the functions of MXNET_FUNCTIONS, in that order
     const char* (*get_last_error)() noexcept nogil
     int (*engine_push_async_nd)(async_fn, void*, void (*)(void*) noexcept nogil, void*, void**, int, void**, int,
                                 const int*, int, const char*, bint) noexcept nogil
@@ -49,21 +49,9 @@ MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MX
 
 def load_mxnet(dict addresses) -> None:
     """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library."""
-    cdef uintptr_t[12] found
+    cdef void** functions = <void**>&MX
     for i, name in enumerate(MXNET_FUNCTIONS):
-        found[i] = <uintptr_t>addresses[name]
-    (<void**>&MX.get_last_error)[0] = <void*>found[0]
-    (<void**>&MX.engine_push_async_nd)[0] = <void*>found[1]
-    (<void**>&MX.get_op_handle)[0] = <void*>found[2]
-    (<void**>&MX.imperative_invoke)[0] = <void*>found[3]
-    (<void**>&MX.autograd_set_recording)[0] = <void*>found[4]
-    (<void**>&MX.array_shape)[0] = <void*>found[5]
-    (<void**>&MX.array_type)[0] = <void*>found[6]
-    (<void**>&MX.array_storage)[0] = <void*>found[7]
-    (<void**>&MX.kv_push)[0] = <void*>found[8]
-    (<void**>&MX.kv_push_ex)[0] = <void*>found[9]
-    (<void**>&MX.kv_pushpull)[0] = <void*>found[10]
-    (<void**>&MX.kv_pushpull_ex)[0] = <void*>found[11]
+        functions[i] = <void*><uintptr_t>addresses[name]
     mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
 
 

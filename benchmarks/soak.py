@@ -2,7 +2,7 @@
 
     python -m benchmarks.soak --minutes 10           random faults, then as many iterations of plain dist_sync
     python -m benchmarks.soak --iterations 10000     no faults: does it stay small, and are the weights those of plain dist_sync
-    python -m benchmarks.soak --starts 200           that many job starts and exits with mixed endings, and one in PLAIN_SHARE of plain MXNet
+    python -m benchmarks.soak --starts 200           that many job starts and exits with mixed endings, and some of plain MXNet
 
 Faults: SIGSTOP of any process for some seconds, SIGKILL of any (the launcher then ends the job, and it is started again from its
 checkpoint), and as root, in a network namespace of its own, another rate of the link. What goes wrong follows from --seed.
@@ -246,8 +246,8 @@ def growth(histories: Sequence[Dict[str, List[Sample]]]) -> bool:
         first, last = samples[max(1, len(samples) // 10)] if len(samples) > 2 else samples[0], samples[-1]
         share = last[1] / first[1] - 1
         course = ", ".join(f"{samples[(len(samples) - 1) * part // 10][1] / 1e6:.1f}" for part in (3, 5, 7, 9))
-        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f}, {course}, {last[1] / 1e6:.1f} MB ({share:+.2%}), "
-              f"threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
+        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f}, {course}, {last[1] / 1e6:.1f} MB "
+              f"({share:+.2%}), threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
         grown = grown or share > GROWTH or last[2] > first[2] or last[3] > first[3]
     return grown
 
@@ -303,7 +303,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="of the faults (default: 1)")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds that an iteration computes (default: 0.02)")
     parser.add_argument("--iterations", type=int, metavar="N", help="instead: N iterations without faults")
-    parser.add_argument("--starts", type=int, metavar="N", help="instead: start and end N short jobs of each kind")
+    parser.add_argument("--starts", type=int, metavar="N", help=f"instead: start and end N short jobs, and N/{PLAIN_SHARE} plain ones")
     arguments = parser.parse_args(argv)
     if arguments.minutes <= 0 or arguments.pace < 0 or any(count is not None and count < 1 for count in (arguments.starts,
                                                                                                         arguments.iterations)):

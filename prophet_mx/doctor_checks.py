@@ -16,12 +16,13 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from .config import PREFIX, Config
 from .errors import ConfigError
+from .layout import MIN_UNIT
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 PROBE_SECONDS = 120.0
 ROLES = ("scheduler", "server", "worker")
 BULK_NODES = 60             # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
-SMALLEST_UNIT = 8000        # elements of 4 bytes: layout.MIN_UNIT
+SMALLEST_UNIT = MIN_UNIT // 4       # elements of 4 bytes
 
 # Prints what MXNet says of itself. A process of its own: importing MXNet can fail, abort, or never return (DMLC_ROLE).
 _PROBE = """

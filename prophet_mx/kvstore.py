@@ -134,8 +134,7 @@ class ScheduledKVStore(KVStore):
         self._str_updater_func = kv._str_updater_func
 
     def _given_back(self) -> KVStore:
-        """The plain store again; this one is then of no more use."""
-        self.close()
+        """The plain store again, of one that was closed; this one is then of no more use."""
         self._driver = None
         plain = KVStore(self.handle)
         self.handle = KVStoreHandle()
@@ -629,7 +628,6 @@ class ScheduledKVStore(KVStore):
                 super().__del__()
         finally:
             self._watchdog.close()
-
 
 
 def _environment_int(name: str, default: int) -> int:
