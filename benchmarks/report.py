@@ -37,6 +37,8 @@ class Row(NamedTuple):
     goodput_gbit: float         # of a link, both ways at once
     calls_ms: float             # of the main thread in the store's calls, median
     cpu_percent: float          # of a core, mean over the workers' loops
+    server_cpu_percent: float   # of a core, all servers together
+    memory_mb: float            # resident in a worker at most, mean over them
     iterations: int             # measured
     wrong: int                  # elements with a wrong value
     stolen_percent: float       # of a core, that the machine's host gave to others meanwhile
@@ -70,6 +72,8 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, repeats: Seq
         goodput_gbit=round(goodput.link * 8 / 1e9, 4),
         calls_ms=round(statistics.median(t for r in results for t in r["call_seconds"][warmup:]) * 1e3, 2),
         cpu_percent=round(100 * statistics.fmean(r["cpu_seconds"] / r["wall_seconds"] for r in results), 1),
+        server_cpu_percent=round(100 * statistics.fmean(r["server_cpu_seconds"] / r["wall_seconds"] for r in results), 1),
+        memory_mb=round(statistics.fmean(r["memory_bytes"] for r in results) / 1e6, 1),
         iterations=len(pooled), wrong=sum(r["wrong"] for r in results),
         stolen_percent=round(100 * stolen, 1))
 
@@ -100,10 +104,11 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append(
             f"**{cell}**: {first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, link goodput "
             f"{first.goodput_gbit:.3f} Gbit/s each way, bound {first.bound_ms:g} ms\n\n"
-            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | stolen |\n"
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
+            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | servers' CPU | memory, MB | stolen |\n"
+            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
                 f"| {row.method} | {row.time_ms:.0f} | {row.p10_ms:.0f} to {row.p90_ms:.0f} | {row.mean_ms:.0f} | "
-                f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% | {row.stolen_percent:.0f}% |"
+                f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% | "
+                f"{row.server_cpu_percent:.0f}% | {row.memory_mb:.0f} | {row.stolen_percent:.0f}% |"
                 + (f" **{row.wrong} wrong values**" if row.wrong else "") + "\n" for row in mine))
     return "\n".join(parts)
 

@@ -62,7 +62,8 @@ class Agreeing:
 
     def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
-        unit = unit_bytes(self._config.policy, rate, sum(shape.bytes for shape in self._keys.shapes.values()), self._config.unit)
+        total = sum(shape.bytes for shape in self._keys.shapes.values())
+        unit = unit_bytes(self._config.policy, rate, total // self._keys.servers, self._config.unit)
         in_order = False
         reason = ""
         if compressed:

@@ -11,7 +11,7 @@ from .errors import ConfigError
 from .steps import finite
 
 UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost more per message than they save in waiting
-UNIT_SHARE = 1 / 256        # of a worker's bytes per iteration: a smaller unit cannot shorten the iteration by as much as it costs
+UNIT_SHARE = 1 / 256        # of a worker's bytes per iteration and server: a smaller unit cannot shorten the iteration by as much as it costs
 MIN_UNIT = 32_000           # bytes
 MAX_UNIT = 4_000_000        # bytes
 MOST = 2**62
@@ -31,8 +31,8 @@ class Slice(NamedTuple):
 def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[int]) -> int:
     """The size of a unit in bytes; 0 leaves every gradient whole.
 
-    ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``total`` what it pushes per iteration (bytes);
-    ``forced`` is the user's own choice (bytes).
+    ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``total`` what it pushes per iteration to
+    one server (bytes); ``forced`` is the user's own choice (bytes).
 
     >>> unit_bytes("prophet", 59e6, 50_000_000, None)
     236000

@@ -86,7 +86,8 @@ def default_units(profile: GradientProfile, cluster: "Cluster", policy: str,
     """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order.
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
-    units = make_units(profile, cluster.servers, 0 if policy == PLAIN else unit_bytes(policy, rate, profile.total_bytes, None), bigarray)
+    unit = 0 if policy == PLAIN else unit_bytes(policy, rate, profile.total_bytes // cluster.servers, None)
+    units = make_units(profile, cluster.servers, unit, bigarray)
     return in_total_order(units, profile, rate * cluster.servers)
 
 

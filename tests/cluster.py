@@ -11,17 +11,20 @@ from prophet_mx.launch import JobResult, run_job
 
 PACKAGE_PATH = str(Path(prophet_mx.__file__).resolve().parents[1])
 
-# MXNet imports sklearn and scipy where they are installed, as they are for the demo: a third of the time that a process takes to
-# start, and a job has four or more. The modules in this folder say that they are not installed.
+# Most of the time in which a process of a job starts goes into ``import mxnet``, and a job has four or more. What is in this folder, and
+# these settings, leave out of it what no test is about: sklearn and scipy, which MXNet imports where they are installed, as they are for
+# the demo; setuptools, which hooks itself into distutils; and compiling the same functions once more.
 LIGHT = str(Path(__file__).resolve().parent / "light")
+_compiled = tempfile.TemporaryDirectory(prefix="prophet-test-light-")
+LIGHT_ENV = {"LIGHT_CACHE": os.path.join(_compiled.name, "compiled"), "SETUPTOOLS_USE_DISTUTILS": "stdlib"}
 ROLE = str(Path(__file__).resolve().parent / "role.py")
 
 
 def package_env(extra: Optional[Mapping[str, str]] = None, light: bool = True) -> Dict[str, str]:
     """Environment variables with which a child process imports the very ``prophet_mx`` that this process has imported; ``light``: and
-    without those."""
+    that start sooner."""
     path = os.pathsep.join(filter(None, [LIGHT if light else "", PACKAGE_PATH, os.environ.get("PYTHONPATH", "")]))
-    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(extra or {})}
+    return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(LIGHT_ENV if light else {}), **(extra or {})}
 
 
 def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,

@@ -90,7 +90,8 @@ def test_a_task_survives_its_file(tmp_path):
 
 
 def result(starts, wrong=0):
-    return {"starts": starts, "call_seconds": [0.001] * len(starts), "cpu_seconds": 1.0, "wall_seconds": 10.0, "wrong": wrong}
+    return {"starts": starts, "call_seconds": [0.001] * len(starts), "cpu_seconds": 1.0, "wall_seconds": 10.0, "wrong": wrong,
+            "server_cpu_seconds": 2.0, "memory_bytes": 3_000_000}
 
 
 def test_a_row_drops_the_warm_up_and_takes_the_median():
@@ -101,11 +102,13 @@ def test_a_row_drops_the_warm_up_and_takes_the_median():
     row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), repeats, warmup=1)
     assert (row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (1500, 1000, 3000, 8, 3)
     assert row.repeats_ms == "1500 1500" and row.cpu_percent == 10 and row.calls_ms == 1
+    assert row.server_cpu_percent == 20 and row.memory_mb == 3
     assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3)
 
 
 def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
-    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 10, 7, 3.0)
+    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 20.0, 300.0, 10, 7,
+              3.0)
     table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
     assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
     assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])

@@ -94,6 +94,7 @@ def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):
         row, = csv.DictReader(file)
     assert row["method"] == "pushpull" and row["wrong"] == "0" and int(row["iterations"]) == 10
     assert float(row["time_ms"]) >= 200                        # it computes for 0.2 s
+    assert 0 < float(row["server_cpu_percent"]) < 200 and 20 < float(row["memory_mb"]) < 2000
     assert float(row["time_over_bound"]) == pytest.approx(float(row["time_ms"]) / float(row["bound_ms"]), abs=0.01)
     assert "| pushpull |" in (tmp_path / "short.md").read_text() and "benchmarks.run" in (tmp_path / "short.md").read_text()
     assert namespaces_of(process.pid) == [] and host_links() == before

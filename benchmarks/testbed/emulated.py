@@ -155,8 +155,9 @@ def _address(array: Any) -> int:
 
 def train(task: Task) -> Dict[str, Any]:
     """Run this worker and return its result: ``starts`` (when each iteration's forward began, seconds of the monotonic clock),
-    ``call_seconds`` (of the main thread in the store's calls, per iteration), ``cpu_seconds`` and ``wall_seconds`` of the
-    loop, ``wrong`` (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
+    ``call_seconds`` (of the main thread in the store's calls, per iteration), ``begin`` and ``end`` of the loop
+    on that clock, its ``cpu_seconds`` and ``wall_seconds``, ``memory_bytes`` (the most that was resident until its end), ``wrong``
+    (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx
 
     from prophet_mx import _core
@@ -183,16 +184,17 @@ def train(task: Task) -> Dict[str, Any]:
             _update(kv, task.pushpull, names, model)
             calls.append(time.perf_counter() - before)
             model.output.wait_to_read()
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         wrong = model.wrong_at_end(task.iterations)
-        wall, cpu = time.monotonic() - begin, _cpu_seconds() - cpu
+        end, cpu = time.monotonic(), _cpu_seconds() - cpu
         spans = [_untag(tag) + (start, end) for tag, start, end in accelerator.take_trace()]
         wrong += accelerator.wrong
         stats = kv.stats() if task.wrap else {}
     mx.nd.waitall()
     kv._barrier()
     return {"rank": kv.rank, "starts": [span[3] for span in spans if span[1:3] == (FORWARD, 0)], "call_seconds": calls,
-            "cpu_seconds": cpu, "wall_seconds": wall, "wrong": wrong, "stats": stats,
-            "spans": spans if task.spans else []}
+            "begin": begin, "end": end, "cpu_seconds": cpu, "wall_seconds": end - begin, "memory_bytes": memory, "wrong": wrong,
+            "stats": stats, "spans": spans if task.spans else []}
 
 
 def _update(kv: Any, pushpull: bool, names: List[str], model: Model) -> None:

@@ -8,7 +8,9 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import psutil
 
 import prophet_mx
 from prophet_mx.profile import GradientProfile
@@ -34,7 +36,8 @@ def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping
 
 def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Mapping[str, str]] = None,
             timeout: float = 300) -> List[Dict[str, Any]]:
-    """Run ``task`` with ``profile`` on every worker of ``bed`` and return the workers' results by rank.
+    """Run ``task`` with ``profile`` on every worker of ``bed`` and return the workers' results by rank, to each of which
+    ``server_cpu_seconds`` is added: the processor time of all servers together during the worker's loop.
 
     ``env`` is added to every process's environment; ``timeout`` in seconds.
 
@@ -59,7 +62,8 @@ def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Ma
                 with open(os.path.join(folder, label + ".log"), "wb") as log:
                     processes[label] = bed.popen(node, command, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
                                                  stdin=subprocess.DEVNULL, env=node_environment(bed, node, role, env))
-            _wait(processes, time.monotonic() + timeout)
+            clock = _ProcessorClock([processes[f"s{i}"].pid for i in range(bed.servers)])
+            _wait(processes, time.monotonic() + timeout, clock)
         except TestbedError as error:
             raise TestbedError(f"{error}\n{_logs(folder, processes)}") from None
         finally:
@@ -71,12 +75,35 @@ def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Ma
         for path in results:
             with open(path) as file:
                 found.append(json.load(file))
+        for result in found:
+            result["server_cpu_seconds"] = clock.at(result["end"]) - clock.at(result["begin"])
         return sorted(found, key=lambda result: result["rank"])
 
 
-def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float) -> None:
+class _ProcessorClock:
+    """The processor time of some processes together, read now and then."""
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        self._processes = [psutil.Process(pid) for pid in pids]
+        self._read: List[Tuple[float, float]] = []
+
+    def tick(self) -> None:
+        """Read it, unless one of the processes has ended."""
+        try:
+            times = [process.cpu_times() for process in self._processes]
+        except psutil.Error:
+            return
+        self._read.append((time.monotonic(), sum(each.user + each.system for each in times)))
+
+    def at(self, moment: float) -> float:
+        """Seconds up to a moment of the monotonic clock: the reading next to it."""
+        return min(self._read, key=lambda read: abs(read[0] - moment))[1]
+
+
+def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float, clock: _ProcessorClock) -> None:
     """Until all processes have ended well; servers end by themselves after the workers."""
     while True:
+        clock.tick()
         codes = {label: process.poll() for label, process in processes.items()}
         failed = {label: code for label, code in codes.items() if code not in (None, 0)}
         if failed:
