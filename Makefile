@@ -14,7 +14,7 @@ ARGS    ?=
 
 # Cells of the comparisons; see benchmarks/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick
-QUICK_CELLS    := resnet50_v1,rho=1,compute=0.8 resnet50_v1,rho=2,compute=0.5 vgg16,rho=1,compute=0.7
+QUICK_CELLS    := resnet50_v1,rho=1,compute=1 resnet50_v1,rho=2,compute=0.6 vgg16,rho=1,compute=1
 CELLS          := $(foreach model,resnet50_v1 vgg16 resnet18_v1 mobilenetv2_1.0, \
                     $(model),rho=1,compute=0.6 $(model),rho=2,compute=0.4 $(model),rho=0.5,compute=0.6 $(model),rho=0.25,compute=0.6)
 FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inceptionv3 vgg16 mobilenetv2_1.0, \
@@ -91,7 +91,7 @@ test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest $(ARGS)
 
 bench: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 6 --name $(BENCH) $(ARGS)
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)
 
 bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)

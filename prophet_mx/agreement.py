@@ -41,7 +41,7 @@ class Agreeing:
 
     Parameters
     ----------
-    raw : the wrapped store's own init, pull, broadcast, set_optimizer, barrier, rank.
+    raw : the wrapped store's own init, pull, broadcast, set_optimizer, barrier, rank, num_workers.
     """
 
     def __init__(self, raw: Any, keys: KeyBook, config: Config) -> None:
@@ -63,7 +63,7 @@ class Agreeing:
     def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
         total = sum(shape.bytes for shape in self._keys.shapes.values())
-        unit = unit_bytes(self._config.policy, rate, total // self._keys.servers, self._config.unit)
+        unit = unit_bytes(self._config.policy, rate, total // self._keys.servers, self._config.unit, self._raw.num_workers)
         in_order = False
         reason = ""
         if compressed:

@@ -663,4 +663,5 @@ class _Unscheduled:
     def __init__(self, store: ScheduledKVStore) -> None:
         plain = super(ScheduledKVStore, store)
         self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
-        self.pushpull, self.set_optimizer, self.barrier, self.rank = plain.pushpull, plain.set_optimizer, plain._barrier, store.rank
+        self.pushpull, self.set_optimizer, self.barrier = plain.pushpull, plain.set_optimizer, plain._barrier
+        self.rank, self.num_workers = store.rank, store.num_workers

@@ -11,7 +11,8 @@ from .errors import ConfigError
 from .steps import finite
 
 UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost more per message than they save in waiting
-UNIT_SHARE = 1 / 256        # of a worker's bytes per iteration and server: a smaller unit cannot shorten the iteration by as much as it costs
+MESSAGE_SECONDS = 0.00025   # time of a server for a message, at the least: with smaller units it may not keep up with its link
+UNIT_SHARE = 1 / 1024       # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 MIN_UNIT = 32_000           # bytes
 MAX_UNIT = 4_000_000        # bytes
 MOST = 2**62
@@ -28,16 +29,21 @@ class Slice(NamedTuple):
     stop: int
 
 
-def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[int]) -> int:
+def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[int], workers: int = 1) -> int:
     """The size of a unit in bytes; 0 leaves every gradient whole.
 
     ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``total`` what it pushes per iteration to
-    one server (bytes); ``forced`` is the user's own choice (bytes).
+    one server (bytes); ``forced`` is the user's own choice (bytes); ``workers`` is how many share the server's link.
+
+    A unit takes 4 ms on the wire. While it does, a server gets one like it from every worker: with more than 16 workers units are
+    larger, so that the messages are not too many for it.
 
     >>> unit_bytes("prophet", 59e6, 50_000_000, None)
     236000
-    >>> unit_bytes("prophet", 59e6, 102_400_000, None)
-    400000
+    >>> unit_bytes("prophet", 59e6, 512_000_000, None)
+    500000
+    >>> unit_bytes("prophet", 19e6, 1_600_000, None, workers=64)
+    304000
 
     Raises ConfigError if an argument is not what is stated above.
     """
@@ -46,6 +52,7 @@ def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[
     if rate is not None and (finite(rate) is None or rate < 0):
         raise ConfigError(f"rate={shown(rate):.80} is not allowed; allowed: None, or a finite number of bytes/s from 0")
     _need_whole("total", total, 0)
+    _need_whole("workers", workers, 1)
     if forced is not None:
         return _need_whole("forced", forced, 1)
     if policy in ("fifo", "prophet-icpp21"):
@@ -54,7 +61,7 @@ def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[
         return P3_UNIT
     if policy == "credit":
         return CREDIT_UNIT
-    size = max((rate or START_RATE) * UNIT_SECONDS, total * UNIT_SHARE)
+    size = max((rate or START_RATE) * max(UNIT_SECONDS, workers * MESSAGE_SECONDS), total * UNIT_SHARE)
     return int(min(MAX_UNIT, max(MIN_UNIT, size)))
 
 

@@ -86,7 +86,7 @@ def default_units(profile: GradientProfile, cluster: "Cluster", policy: str,
     """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.layout` in their total order.
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
-    unit = 0 if policy == PLAIN else unit_bytes(policy, rate, profile.total_bytes // cluster.servers, None)
+    unit = 0 if policy == PLAIN else unit_bytes(policy, rate, profile.total_bytes // cluster.servers, None, cluster.workers)
     units = make_units(profile, cluster.servers, unit, bigarray)
     return in_total_order(units, profile, rate * cluster.servers)
 

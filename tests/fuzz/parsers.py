@@ -145,7 +145,7 @@ def layout(data: bytes) -> None:
     source = Source(data)
     try:
         unit = unit_bytes(mostly(source, POLICIES[source.below(len(POLICIES))]), mostly(source, abs(source.number())),
-                          mostly(source, abs(source.whole())), mostly(source, None))
+                          mostly(source, abs(source.whole())), mostly(source, None), mostly(source, 1 + source.below(1000)))
         assert unit >= 0
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))
         element_bytes = mostly(source, 4)

@@ -1,0 +1,47 @@
+"""How gradients become units: the size of a unit, and the slices of a gradient."""
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx import layout
+from prophet_mx.layout import MAX_UNIT, MIN_UNIT, cut, unit_bytes
+
+
+def test_the_examples_in_the_documentation_are_true():
+    tried = doctest.testmod(layout)
+    assert tried.attempted >= 4 and tried.failed == 0
+
+
+@given(elements=st.integers(0, 10_000), element_bytes=st.sampled_from([2, 4, 8]), unit=st.integers(0, 50_000))
+def test_slices_are_the_gradient_in_pieces_of_about_a_unit(elements, element_bytes, unit):
+    slices = cut(elements, element_bytes, unit)
+    assert slices[0].start == 0 and slices[-1].stop == elements
+    assert all(one.stop == other.start for one, other in zip(slices, slices[1:]))
+    lengths = [part.stop - part.start for part in slices]
+    assert max(lengths) - min(lengths) <= 1
+    if unit == 0:
+        assert len(slices) == 1
+    elif len(slices) > 1:
+        assert min(lengths) > 0 and (max(lengths) - 1) * element_bytes <= unit
+
+
+@given(rate=st.floats(1e4, 1e11), total=st.integers(0, 10**11), workers=st.integers(1, 5000))
+def test_a_unit_keeps_within_its_limits_and_grows_with_each_of_its_reasons(rate, total, workers):
+    size = unit_bytes("prophet", rate, total, None, workers)
+    assert MIN_UNIT <= size <= MAX_UNIT
+    assert size <= unit_bytes("prophet", 2 * rate, total, None, workers)
+    assert size <= unit_bytes("prophet", rate, 2 * total, None, workers)
+    assert size <= unit_bytes("prophet", rate, total, None, 2 * workers)
+
+
+@pytest.mark.parametrize("workers", [2, 16, 64, 256])
+def test_a_server_gets_no_more_messages_than_it_can_take(workers):
+    link = 1.25e9                                               # 10 Gbit/s, shared by the workers
+    unit = unit_bytes("prophet", link / workers, 100_000_000 // workers, None, workers)
+    assert link / unit <= 4001                                  # messages per second
+
+
+def test_what_the_user_sets_is_taken_as_it_is():
+    assert unit_bytes("prophet", 1e9, 10**9, 1234, 64) == 1234
