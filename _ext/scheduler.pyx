@@ -55,7 +55,7 @@ cdef double START_RATE = layout.START_RATE      # bytes/s, until the first measu
 # grown faster, no longer measures the windows.
 cdef double SHORTEST_UNIT = 0.001
 cdef double WINDOW_UNITS = 2        # drain window, in units
-cdef double LEAD_UNITS = 5          # lead limit, in units
+cdef double LEAD_UNITS = 4          # lead limit, in units
 cdef double SAMPLE_SECONDS = 0.02   # busy time that makes one sample of a link's rate
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
 cdef int64_t IDLE_SLACK = 16384     # in flight up to here counts as an idle link: what a message costs besides payload is estimated
