@@ -38,7 +38,7 @@ class Row(NamedTuple):
     calls_ms: float             # of the main thread in the store's calls, median
     cpu_percent: float          # of a core, mean over the workers' loops
     server_cpu_percent: float   # of a core, all servers together
-    memory_mb: float            # resident in a worker at most, mean over them
+    memory_mb: float            # resident in a worker at the end, mean over them
     iterations: int             # measured
     wrong: int                  # elements with a wrong value
     stolen_percent: float       # of a core, that the machine's host gave to others meanwhile

@@ -119,14 +119,17 @@ class Agreeing:
         keys: Dict[Key, List[Key]] = {}
         for key, parts in slices.items():
             keys[key], names = names[:len(parts)], names[len(parts):]
-        # One parameter at a time: this needs one more array of the largest parameter's size, and only while it lasts.
+        # One parameter at a time: this needs two more arrays of the largest parameter's size, and only while it lasts. The store takes
+        # rank 0's values, of the others only the shapes: their arrays never get memory.
         for key, parts in slices.items():
             shape = self._keys.shapes[key]
             value = mx.nd.empty(shape.shape, dtype=shape.dtype)
+            flat = value.reshape((-1,))
+            values = [flat[part.start:part.stop] for part in parts]
             if self._raw.rank == 0:
                 self._raw.pull(key, value)
-            flat = value.reshape((-1,))
-            self._raw.init(keys[key], [flat[part.start:part.stop].copy() for part in parts])
+                values = [part.copy() for part in values]
+            self._raw.init(keys[key], values)
             for name in keys[key]:
                 self._keys.made(name)
         self._keys_of = keys

@@ -81,7 +81,7 @@ def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_varia
         assert (value == 1).asnumpy().all()
         print('units', kv.stats()['units'], 'policy', kv.stats()['policy'])
         """))
-    path = os.pathsep.join([package_env()["PYTHONPATH"], str(tmp_path)])
+    path = os.pathsep.join([package_env(light=False)["PYTHONPATH"], str(tmp_path)])     # the tests' own sitecustomize is not wanted
     result = job([sys.executable, str(tmp_path / "train.py")], True, workers=1, PYTHONPATH=path,
                  BYTESCHEDULER_PARTITION="500000", BYTESCHEDULER_CREDIT_TUNING="1", BYTESCHEDULER_SURPRISE="1")
     log = result.workers[0].output

@@ -20,6 +20,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any, Dict, List, Tuple
 
+import psutil
+
 from prophet_mx.profile import GradientProfile
 
 STAMP_STRIDE = 1024
@@ -156,7 +158,7 @@ def _address(array: Any) -> int:
 def train(task: Task) -> Dict[str, Any]:
     """Run this worker and return its result: ``starts`` (when each iteration's forward began, seconds of the monotonic clock),
     ``call_seconds`` (of the main thread in the store's calls, per iteration), ``begin`` and ``end`` of the loop
-    on that clock, its ``cpu_seconds`` and ``wall_seconds``, ``memory_bytes`` (the most that was resident until its end), ``wrong``
+    on that clock, its ``cpu_seconds`` and ``wall_seconds``, ``memory_bytes`` (what was resident at its end), ``wrong``
     (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx
 
@@ -184,7 +186,7 @@ def train(task: Task) -> Dict[str, Any]:
             _update(kv, task.pushpull, names, model)
             calls.append(time.perf_counter() - before)
             model.output.wait_to_read()
-        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        memory = psutil.Process().memory_info().rss
         wrong = model.wrong_at_end(task.iterations)
         end, cpu = time.monotonic(), _cpu_seconds() - cpu
         spans = [_untag(tag) + (start, end) for tag, start, end in accelerator.take_trace()]
