@@ -30,7 +30,6 @@ from .key_sets import KeySets
 from .keys import Key, KeyBook
 from .learner import ProfileLearner
 from .link import LinkMonitor, server_sockets
-from .memory import TIDY_ITERATION, return_free_memory
 from .metrics import Metrics, set_up_logging
 from .mxnet_api import bind
 from .optimizer import slicing_allowed
@@ -350,8 +349,6 @@ class ScheduledKVStore(KVStore):
             return self._iteration
         try:
             if begins:
-                if self._iteration == TIDY_ITERATION:
-                    return_free_memory()
                 self._key_sets.iteration_ends(self._iteration - 1)
                 self._metrics.iteration(self._iteration, self._driver)
                 self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
