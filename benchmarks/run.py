@@ -122,9 +122,6 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
     with Testbed(cell.workers, cell.servers, cell.rate) as bed:
         with turn(options.lock):
             goodput = measure(bed)
-            for _ in range(2):                                 # a link is not slower for being measured on a busy machine
-                if goodput.shortfall(cell.rate):
-                    goodput = max(goodput, measure(bed), key=lambda measured: measured.link)
         load = cell.load(goodput.link)
         print(f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
               f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s", flush=True)

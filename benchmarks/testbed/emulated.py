@@ -157,7 +157,7 @@ def _address(array: Any) -> int:
 
 def train(task: Task) -> Dict[str, Any]:
     """Run this worker and return its result: ``starts`` (when each iteration's forward began, seconds of the monotonic clock),
-    ``call_seconds`` (of the main thread in the store's calls, per iteration), ``begin`` and ``end`` of the loop
+    ``call_seconds`` (of the main thread in the store's calls, per iteration), ``begin`` of the loop
     on that clock, its ``cpu_seconds`` and ``wall_seconds``, ``memory_bytes`` (what was resident at its end), ``wrong``
     (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx
@@ -188,14 +188,14 @@ def train(task: Task) -> Dict[str, Any]:
             model.output.wait_to_read()
         memory = psutil.Process().memory_info().rss
         wrong = model.wrong_at_end(task.iterations)
-        end, cpu = time.monotonic(), _cpu_seconds() - cpu
+        wall, cpu = time.monotonic() - begin, _cpu_seconds() - cpu
         spans = [_untag(tag) + (start, end) for tag, start, end in accelerator.take_trace()]
         wrong += accelerator.wrong
         stats = kv.stats() if task.wrap else {}
     mx.nd.waitall()
     kv._barrier()
     return {"rank": kv.rank, "starts": [span[3] for span in spans if span[1:3] == (FORWARD, 0)], "call_seconds": calls,
-            "begin": begin, "end": end, "cpu_seconds": cpu, "wall_seconds": end - begin, "memory_bytes": memory, "wrong": wrong,
+            "begin": begin, "cpu_seconds": cpu, "wall_seconds": wall, "memory_bytes": memory, "wrong": wrong,
             "stats": stats, "spans": spans if task.spans else []}
 
 

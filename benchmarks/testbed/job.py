@@ -76,7 +76,8 @@ def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Ma
             with open(path) as file:
                 found.append(json.load(file))
         for result in found:
-            result["server_cpu_seconds"] = clock.at(result["end"]) - clock.at(result["begin"])
+            begin = result["begin"]
+            result["server_cpu_seconds"] = clock.at(begin + result["wall_seconds"]) - clock.at(begin)
         return sorted(found, key=lambda result: result["rank"])
 
 
