@@ -38,7 +38,7 @@ def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     if kind != "plain":
         kv = ScheduledKVStore(kv, policy=options.policy)
     if kind == "unwatched":
-        kv._watchdog.close()
+        kv._path.watchdog.close()
     keys = [f"key{i}" for i in range(options.keys)]
     # Zeros, because plain dist_sync on one CPU device overwrites the gradient with the sum: anything else would grow.
     gradients = [mx.nd.zeros(options.size) for _ in keys]

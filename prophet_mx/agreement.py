@@ -10,11 +10,12 @@ the store in the same order, so that a later meeting point could make one wait f
 import logging
 import pickle
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import mxnet as mx
 import numpy as np
 
+from .arrays import Arrays
 from .config import Config
 from .keys import Key, KeyBook
 from .layout import Slice, cut, unit_bytes
@@ -34,6 +35,21 @@ class Agreement(NamedTuple):
     in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
     profiled: bool              # rank 0 has a profile that gives the orders of the units
+
+
+class Wrapping(NamedTuple):
+    """How optimizers are wrapped for the servers: what :class:`SliceOptimizer` has to know of the layout. Keys are as the servers number
+    them."""
+
+    parameters: Dict[int, int]  # of each slice
+    service: List[int]          # keys that are not parameters
+    first: int                  # of our own keys
+    last: int
+    strings: bool               # whether the caller's keys are strings
+
+    def wrap(self, optimizer: bytes) -> SliceOptimizer:
+        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
+        return SliceOptimizer(pickle.loads(optimizer), *self)
 
 
 class Agreeing:
@@ -56,7 +72,6 @@ class Agreeing:
         decided = mx.nd.array(self._decide(optimizer, compressed, profiled, rate), dtype=np.float32)
         self._raw.broadcast(service, decided, decided)
         self._keys.made(service)
-        self._first = self._keys.number(service)
         unit, in_order, rate, profiled = decided.asnumpy().tolist()
         return Agreement(int(unit), bool(in_order), rate, bool(profiled))
 
@@ -113,43 +128,41 @@ class Agreeing:
                 found[key] = parts
         return found
 
-    def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes]) -> Dict[Key, List[Key]]:
-        """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here."""
+    def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes],
+                    arrays: Callable[[Key], Arrays]) -> Dict[Key, List[Key]]:
+        """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here.
+
+        ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
+        slice is pushed: what will be pushed had best be the same array.
+        """
         names = self._keys.new_keys(sum(map(len, slices.values())))
         keys: Dict[Key, List[Key]] = {}
         for key, parts in slices.items():
             keys[key], names = names[:len(parts)], names[len(parts):]
-        # One parameter at a time: this needs two more arrays of the largest parameter's size, and only while it lasts. The store takes
-        # rank 0's values, of the others only the shapes: their arrays never get memory.
         for key, parts in slices.items():
-            shape = self._keys.shapes[key]
-            value = mx.nd.empty(shape.shape, dtype=shape.dtype)
-            flat = value.reshape((-1,))
-            values = [flat[part.start:part.stop] for part in parts]
             if self._raw.rank == 0:
+                value, values = arrays(key)
                 self._raw.pull(key, value)
-                values = [part.copy() for part in values]
+                value.wait_to_read()                # the slices have engine variables of their own
+            else:                                   # the store takes rank 0's values; these never get memory
+                shape = self._keys.shapes[key]
+                values = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
             self._raw.init(keys[key], values)
             for name in keys[key]:
                 self._keys.made(name)
-        self._keys_of = keys
-        self._order_key = self._keys.new_keys(1)[0]
+        order_key = self._order_key = self._keys.new_keys(1)[0]
         self._n_units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(self._order_key, mx.nd.zeros((2 * self._n_units + 1,)))
-        self._keys.made(self._order_key)
+        self._raw.init(order_key, mx.nd.zeros((2 * self._n_units + 1,)))
+        self._keys.made(order_key)
+        number = self._keys.number
+        parameters = {number(name): number(key) for key, names in keys.items() for name in names}
+        service = [number(self._service), number(order_key)]
+        self.wrapping = Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(order_key, str))
         if optimizer is not None:
             if self._raw.rank == 0:
-                self._raw.set_optimizer(self.wrapped(optimizer))
+                self._raw.set_optimizer(self.wrapping.wrap(optimizer))
             self._raw.barrier()
         return keys
-
-    def wrapped(self, optimizer: bytes) -> SliceOptimizer:
-        """The optimizer that the servers need from now on: it knows the slices, and that later keys are numbered after them."""
-        number = self._keys.number
-        parameters = {number(name): number(key) for key, names in self._keys_of.items() for name in names}
-        service = [number(self._service), number(self._order_key)]
-        return SliceOptimizer(pickle.loads(optimizer), parameters, service, self._first, max([*parameters, *service]),
-                              isinstance(self._service, str))
 
     def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
         """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has

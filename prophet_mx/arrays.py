@@ -1,11 +1,14 @@
 """Small helpers on MXNet arrays."""
 import ctypes
-from typing import Any, List
+from typing import Any, List, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.base import NDArrayHandle, check_call
 
 from .keys import Shape
+from .layout import Slice
+
+Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]      # a parameter's buffer, and its units in the same memory
 
 
 def as_list(value: Any) -> List[mx.nd.NDArray]:
@@ -28,3 +31,12 @@ def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
     check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
     check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
     return mx.nd.NDArray(handle)
+
+
+def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: Sequence[Slice]) -> Arrays:
+    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if there are none."""
+    buffer = mx.nd.empty(shape, ctx=context, dtype=dtype)
+    if not parts:
+        return buffer, [buffer]
+    flat = buffer.reshape((-1,))
+    return buffer, [alias(flat[part.start:part.stop]) for part in parts]

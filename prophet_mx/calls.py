@@ -11,7 +11,7 @@ from typing import Any, List, Optional
 import mxnet as mx
 
 from . import _core
-from .arrays import as_list
+from .arrays import as_list, shape_of
 from .config import shown
 from .errors import KVStoreError
 from .keys import KeyBook
@@ -91,22 +91,24 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
             raise KVStoreError(f"key {name!r}: the value has the shape {shape}, out has another")
 
 
-def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool) -> None:
+def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
     """The arguments of a key's push, pull or pushpull; None is an argument that is not given. ``typed``: an optimizer on the servers will
-    see the value."""
+    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it."""
     check_key(key)
     if book.initialised and key not in book.initialised:
         raise KVStoreError(f"key {key!r} was not initialised through this store (which has {len(book.initialised)} keys); initialise all "
                            "keys after it was wrapped")
-    known = book.shapes.get(key)
+    known = book.shapes.get(key) if buffer is None else shape_of(buffer)
     for name, given in (("value", value), ("out", out)):
         if given is None:
             continue
-        array = arrays_of(key, name, given)[0]
-        if known is not None and array.shape != known.shape:
-            raise KVStoreError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
-        if known is not None and typed and name == "value" and array.dtype != known.dtype:
-            raise KVStoreError(f"key {key!r}: {name} is of type {array.dtype.__name__}, the parameter of {known.dtype.__name__}")
+        for array in arrays_of(key, name, given):
+            if known is not None and array.shape != known.shape:
+                raise KVStoreError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
+            if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
+                raise KVStoreError(f"key {key!r}: {name} is of type {array.dtype.__name__}, the parameter of {known.dtype.__name__}")
+            if buffer is not None and array.stype != "default":
+                raise KVStoreError(f"key {key!r}: {name} is {array.stype}, the parameter is dense")
     if value is not None and out is not None:
         mine, other = as_list(value)[0], as_list(out)[0]
         if mine.shape != other.shape:
@@ -115,14 +117,13 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool) -
             raise KVStoreError(f"key {key!r}: out is of another type than value, {mine.dtype.__name__}")
 
 
-def check_fit(key: Any, native: "_core.Parameter", buffer: mx.nd.NDArray, arrays: List[mx.nd.NDArray]) -> None:
-    """The arrays of a parameter that is scheduled already: the same as check_transfer, for every call of a job."""
-    if not 0 < len(arrays) <= MAX_DEVICES:
-        raise KVStoreError(f"key {key!r}: {len(arrays)} arrays; allowed: one per device, 1 to {MAX_DEVICES}")
-    for array in arrays:
-        if not native.fits(array.handle.value):
-            raise KVStoreError(f"key {key!r}: got a {array.stype} array of shape {array.shape} and type {array.dtype.__name__}, "
-                               f"the parameter is a default one of shape {buffer.shape} and type {buffer.dtype.__name__}")
+def fit(native: "_core.Parameter", given: Any) -> bool:
+    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them, but fast: asked in every call."""
+    arrays = as_list(given)
+    try:
+        return 0 < len(arrays) <= MAX_DEVICES and all([native.fits(array.handle.value) for array in arrays])
+    except AttributeError:                              # something in it is no array
+        return False
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -31,14 +31,14 @@ def attend(store: "ScheduledKVStore") -> None:
 
 def _at_exit() -> None:
     """Registered after MXNet's own exit handler, so it runs before it."""
-    stores = [store for store in _live if store._driver is not None and not store._forked()]
+    stores = [store for store in _live if store._path is not None and not store._path.forked()]
     ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
     try:
         for store in stores:
-            store._stop_scheduling()
+            store._path.stop()
             if ended_by is not None:
-                store._watchdog.hurry(130 if issubclass(ended_by, KeyboardInterrupt) else 1)
-            if ended_by is not None or store._watchdog.scheduler_gone:
+                store._path.watchdog.hurry(130 if issubclass(ended_by, KeyboardInterrupt) else 1)
+            if ended_by is not None or store._path.watchdog.scheduler_gone:
                 check_call(_LIB.MXKVStoreSetBarrierBeforeExit(store.handle, 0))     # do not wait for the other workers
         mx.nd.waitall()
     except mx.base.MXNetError as error:
@@ -63,9 +63,9 @@ def _set_alarms(store: "ScheduledKVStore") -> None:
 def _in_child() -> None:
     """After a fork, as of a data loader: the child has none of our threads."""
     for store in list(_live):
-        if store._driver is not None:
-            store._driver.forget_thread()
-            store._watchdog.forget_thread()
+        if store._path is not None:
+            store._path.driver.forget_thread()
+            store._path.watchdog.forget_thread()
 
 
 atexit.register(_at_exit)

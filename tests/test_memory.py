@@ -12,7 +12,7 @@ ITERATIONS = 300      # the soak runs longer ones
 GROWTH = 0.02
 
 REFERENCES = """
-import gc, sys, time
+import gc, sys, time, weakref
 import mxnet as mx, psutil
 from prophet_mx import ScheduledKVStore
 
@@ -48,7 +48,28 @@ while me.num_threads() != threads - 2 and time.monotonic() < until:      # the d
 assert me.num_threads() == threads - 2, (threads, me.num_threads())
 kv.pushpull("c", value, out=out)                # not held any more, but sent
 assert (out.asnumpy() == 2).all()
+store = weakref.ref(kv)
+del kv                                          # the last reference: freed at once, as a plain store
+assert store() is None
 print("references: all right")
+"""
+
+COPIES = """
+import mxnet as mx, psutil
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), bandwidth=25e6)
+values, outs = ([mx.nd.ones((1_000_000,)) for _ in range(15)] for _ in range(2))
+for key, out in enumerate(outs):
+    kv.broadcast(key, out, out=out)
+mx.nd.waitall()
+before = psutil.Process().memory_info().rss
+for _ in range(4):
+    for key, (value, out) in enumerate(zip(values, outs)):
+        kv.pushpull(key, value, out=out)
+    mx.nd.waitall()
+assert kv.stats()["units"] > 60 * len(values)
+print("copies: %.3f" % ((psutil.Process().memory_info().rss - before) / 60e6))
 """
 
 
@@ -73,3 +94,11 @@ def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain
 def test_references_do_not_grow_and_close_ends_the_threads():
     output = run_cluster(REFERENCES, 2, 1).workers
     assert all("references: all right" in worker.output for worker in output)
+
+
+@pytest.mark.cluster
+def test_a_worker_needs_memory_for_one_more_copy_of_the_gradients():
+    """On rank 0 as well, which gives the slices their first values."""
+    for worker in run_cluster(COPIES, 2, 1).workers:
+        copies = float(re.search(r"copies: (\S+)", worker.output).group(1))
+        assert copies < 1.1, worker.output

@@ -99,10 +99,10 @@ def internal_errors(sums):
     if sums.iteration == 5:
         wrong_calls(sums)
     if sums.iteration == 10 and rank == 0:
-        sums.store._learner.iteration_begins = None
+        sums.store._path._learner.iteration_begins = None
     if sums.iteration == 10 and rank == 1:
-        sums.store._driver.ready(2, 10, time.monotonic())       # a unit that is on its way, though nobody pushed it
-        sums.store._driver.decide(time.monotonic())
+        sums.store._path.driver.ready(2, 10, time.monotonic())       # a unit that is on its way, though nobody pushed it
+        sums.store._path.driver.decide(time.monotonic())
     if sums.iteration == 10 and rank == 3:
         link.psutil.net_io_counters = None                      # its thread fails
     if sums.iteration in (20, 40):
