@@ -292,6 +292,23 @@ cdef class Driver(Scheduler):
         self.set_unit(unit)
         pthread_mutex_unlock(&self.lock)
 
+    def places_changed(self, places) -> None:
+        """set_place() for each (unit, rank, position), without a lead limit from now on until limit_again()."""
+        self.acquire()
+        try:
+            self.set_unlimited(True)
+            for unit, rank, position in places:
+                self.set_place(unit, rank, position)
+            pthread_cond_signal(&self.wake)
+        finally:
+            pthread_mutex_unlock(&self.lock)
+
+    def limit_again(self) -> None:
+        """All workers share one total order again: the lead limit counts."""
+        self.acquire()
+        self.set_unlimited(False)
+        pthread_mutex_unlock(&self.lock)
+
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
         self.acquire()

@@ -212,6 +212,53 @@ cdef class Parameter:
         return mx_check(i)
 
 
+cdef extern from *:
+    """
+    static int prophet_mark(int* state, int mark) { return __atomic_exchange_n(state, mark, __ATOMIC_ACQ_REL); }
+    static int prophet_marked(int* state) { return __atomic_load_n(state, __ATOMIC_ACQUIRE); }
+    """
+    int prophet_mark(int* state, int mark) nogil
+    int prophet_marked(int* state) nogil
+
+cdef enum:
+    WAITING = 0
+    ARRIVED = 1                     # the op has run
+    FORGOTTEN = 2                   # the object is gone
+
+
+cdef class Arrival:
+    """Tells, without ever waiting, whether everything that was to write an array when this was made has been done.
+
+    ``array`` is the handle of an array in the host's memory. Its op and the object share the state; the later of the two frees it.
+    """
+    cdef int* state
+
+    def __cinit__(self, size_t array):
+        cdef void* read = <void*>array
+        cdef int* state = <int*>malloc(sizeof(int))
+        if state == NULL:
+            raise MemoryError()
+        state[0] = WAITING
+        if MX.engine_push_async_nd(arrival_op, state, NULL, &CPU_CONTEXT, &read, 1, NULL, 0, &ASYNC, 0, b"prophet_arrival", True) != 0:
+            free(state)
+            mx_check(-1)
+        self.state = state
+
+    def __dealloc__(self):
+        if self.state != NULL and prophet_mark(self.state, FORGOTTEN) == ARRIVED:
+            free(self.state)
+
+    def __bool__(self) -> bool:
+        return prophet_marked(self.state) == ARRIVED
+
+
+cdef void arrival_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef OnComplete* complete = <OnComplete*>on_complete
+    if prophet_mark(<int*>param, ARRIVED) == FORGOTTEN:
+        free(param)
+    complete.callback(complete.engine, complete.param, NULL)
+
+
 cdef Gate* new_gate(Driver driver, int unit, int64_t iteration) except NULL:
     cdef Gate* gate = <Gate*>malloc(sizeof(Gate))
     if gate == NULL:

@@ -24,7 +24,9 @@
 # that is unanswered; worker w has not sent it. If u is ready at w, then w's head is u or earlier, nothing before it is unanswered, so w
 # may send: contradiction. If u is not ready at w, its gradient waits for answers that the worker which did send u already has;
 # an answered unit was sent, and is answered, everywhere: w waits for nothing. The argument needs the order to be the same on all workers,
-# and nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in.
+# and nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in. It also
+# holds if some workers have no lead limit, as those never hold u: so a worker may change its positions while it is unlimited, and be
+# limited again once all have (order_exchange.py).
 from libc.math cimport INFINITY
 
 from prophet_mx import layout
@@ -135,6 +137,7 @@ cdef class Scheduler:
         int* out                    # decide(): the units to release
         PolicyKind kind
         int64_t fixed_window, fixed_lead
+        bint unlimited                  # no lead limit
         int64_t unit                # bytes of the layout's slices, 0 if there are none
         int64_t sequence            # numbers ready events, for fifo
         int64_t overhead            # bytes a message costs on the wire besides its payload
@@ -507,6 +510,8 @@ cdef class Scheduler:
 
     cdef int64_t lead_limit(self, Link* link) noexcept nogil:
         cdef double limit
+        if self.unlimited:
+            return 1 << 62
         if self.fixed_lead > 0:
             return self.fixed_lead
         if self.kind == CREDIT:
@@ -662,6 +667,16 @@ cdef class Scheduler:
     def set_unit(self, int64_t unit) -> None:
         """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate."""
         self.unit = unit
+
+    def set_place(self, int unit, int64_t rank, int64_t position) -> None:
+        """Change a unit's urgency, from its next request on, and its position in the total order, at once."""
+        self.need_unit(unit)
+        self.units[unit].rank = rank
+        self.units[unit].position = position
+
+    def set_unlimited(self, bint unlimited) -> None:
+        """Whether the lead limit is off."""
+        self.unlimited = unlimited
 
     cdef int need_unit(self, int unit) except -1:
         """ValueError if there is no unit of this index."""

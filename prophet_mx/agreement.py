@@ -4,8 +4,8 @@ The layout is fixed when the first gradient is pushed. At that moment the keys a
 can be lost: rank 0 decides, a service key that it initialises carries the decision to the others, and the slices are initialised
 from the servers' own values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
 
-The orders (see orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Not later: workers need not call
-the store in the same order, so that a later meeting point could make one wait for what the other sends only after it.
+The orders (see orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Later the workers cannot meet like
+this: they need not call the store in the same order, so that one could wait for what the other sends only after it; see order_exchange.py.
 """
 import logging
 import pickle
@@ -20,7 +20,7 @@ from .config import Config
 from .keys import Key, KeyBook
 from .layout import Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, order_matters, slicing_allowed
-from .orders import Orders
+from .orders import Orders, decoded, encoded
 
 logger = logging.getLogger("prophet_mx")
 
@@ -35,6 +35,7 @@ class Agreement(NamedTuple):
     in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
     profiled: bool              # rank 0 has a profile that gives the orders of the units
+    warmup: int                 # iterations that make rank 0's first profile
 
 
 class Wrapping(NamedTuple):
@@ -72,8 +73,8 @@ class Agreeing:
         decided = mx.nd.array(self._decide(optimizer, compressed, profiled, rate), dtype=np.float32)
         self._raw.broadcast(service, decided, decided)
         self._keys.made(service)
-        unit, in_order, rate, profiled = decided.asnumpy().tolist()
-        return Agreement(int(unit), bool(in_order), rate, bool(profiled))
+        unit, in_order, rate, profiled, warmup = decided.asnumpy().tolist()
+        return Agreement(int(unit), bool(in_order), rate, bool(profiled), int(warmup))
 
     def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
@@ -100,7 +101,7 @@ class Agreeing:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
-        return [unit, in_order, rate, profiled and not compressed and not in_order]
+        return [unit, in_order, rate, profiled and not compressed and not in_order, self._config.warmup]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""
@@ -150,29 +151,22 @@ class Agreeing:
             self._raw.init(keys[key], values)
             for name in keys[key]:
                 self._keys.made(name)
-        order_key = self._order_key = self._keys.new_keys(1)[0]
-        self._n_units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(order_key, mx.nd.zeros((2 * self._n_units + 1,)))
+        order_key = self.order_key = self._keys.new_keys(1)[0]
+        self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
+        self._raw.init(order_key, mx.nd.zeros((2 * self.units + 1,)))
         self._keys.made(order_key)
         number = self._keys.number
         parameters = {number(name): number(key) for key, names in keys.items() for name in names}
         service = [number(self._service), number(order_key)]
         self.wrapping = Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(order_key, str))
-        if optimizer is not None:
-            if self._raw.rank == 0:
-                self._raw.set_optimizer(self.wrapping.wrap(optimizer))
-            self._raw.barrier()
+        if optimizer is not None and self._raw.rank == 0:
+            self._raw.set_optimizer(self.wrapping.wrap(optimizer))
+        self._raw.barrier()                         # on all, as a script may have set the optimizer on rank 0 alone
         return keys
 
     def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
         """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
         none. Blocks until every worker is here."""
-        n = self._n_units
-        message = np.zeros(2 * n + 1, dtype=np.float32)     # float32 holds every place: a layout has under 2**24 units
-        if self._raw.rank == 0 and mine is not None:
-            message[0] = 1
-            message[1:n + 1], message[n + 1:] = mine.ranks, mine.positions
-        array = mx.nd.array(message)
-        self._raw.pushpull(self._order_key, array, array)
-        agreed = array.asnumpy().astype(int).tolist()
-        return Orders(agreed[1:n + 1], agreed[n + 1:]) if agreed[0] == 1 else None
+        array = mx.nd.array(encoded(mine if self._raw.rank == 0 else None, self.units))
+        self._raw.pushpull(self.order_key, array, array)
+        return decoded(array.asnumpy())

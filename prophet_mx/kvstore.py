@@ -287,7 +287,7 @@ class ScheduledKVStore(KVStore):
         if not self._path.takes(key, sample):
             return None
         if not self._path.agreed:
-            self._wrapping = self._path.agree(_Unscheduled(self), sample, self._optimizer)
+            self._wrapping = self._path.agree(_Unscheduled(self), self.handle, sample, self._optimizer)
             if self._path.in_order:
                 self.close()
                 self._path = None                       # from here on as if it had never been scheduled

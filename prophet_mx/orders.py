@@ -6,7 +6,9 @@ becomes ready in a later step is needed earlier.
 
 The *total order*, the same on all workers, is what the lead limit goes by: the order in which an ideal link would finish the units.
 """
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 from .bound import finishing_order
 
@@ -48,3 +50,19 @@ def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Seq
     for position, rank in enumerate(finished):
         positions[by_rank[rank]] = position
     return Orders(ranks, positions)
+
+
+def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
+    """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
+    message = np.zeros(2 * units + 1, dtype=np.float32)
+    if orders is not None:
+        message[0] = 1
+        message[1:units + 1], message[units + 1:] = orders.ranks, orders.positions
+    return message
+
+
+def decoded(message: np.ndarray) -> Optional[Orders]:
+    """What :func:`encoded` was given."""
+    numbers = message.astype(int).tolist()
+    units = len(numbers) // 2
+    return Orders(numbers[1:units + 1], numbers[units + 1:]) if numbers[0] == 1 else None

@@ -23,6 +23,7 @@ from .keys import Key, KeyBook
 from .learner import ProfileLearner
 from .link import LinkMonitor, server_sockets
 from .metrics import Metrics
+from .order_exchange import OrderExchange
 from .orders import Orders, orders
 from .profile import GradientProfile
 from .timeline import Timeline
@@ -30,15 +31,18 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("prophet_mx")
 
+SETTLING = 5            # pushes of a key after those that make the first profile, until the profile stands
+
 
 class Parameter:
     """A gradient on the scheduled path, and its buffer."""
 
-    __slots__ = ("native", "buffer", "keys", "arrays", "gradient", "iteration")
+    __slots__ = ("native", "units", "buffer", "keys", "arrays", "gradient", "iteration")
 
-    def __init__(self, native: "_core.Parameter", buffer: mx.nd.NDArray, keys: List[Key], arrays: List[mx.nd.NDArray],
-                 gradient: int) -> None:
+    def __init__(self, native: "_core.Parameter", units: List[int], buffer: mx.nd.NDArray, keys: List[Key],
+                 arrays: List[mx.nd.NDArray], gradient: int) -> None:
         self.native = native
+        self.units = units                  # their indices in the scheduler
         self.buffer = buffer
         self.keys = keys                    # of its units
         self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
@@ -99,6 +103,8 @@ class ScheduledPath:
         self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
         self._reduced: Set[int] = set()
         self._iteration = -1
+        self._clock = -1                                # gradient whose pushes the exchange of orders goes by
+        self._exchange: Optional[OrderExchange] = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -140,7 +146,7 @@ class ScheduledPath:
         self._sizes[gradient] = shape_of(buffer).bytes // self.compression
         native = _core.Parameter(self.driver, store.value, buffer.handle.value,
                                  [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
-        parameter = self.parameters[key] = Parameter(native, buffer, keys, arrays, gradient)
+        parameter = self.parameters[key] = Parameter(native, units, buffer, keys, arrays, gradient)
         self._iteration = max(self._iteration, 0)
         return parameter
 
@@ -163,6 +169,8 @@ class ScheduledPath:
 
     def next_iteration(self, parameter: Parameter) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
+        if parameter.gradient == self._clock and self.compression == 1:
+            self._exchange.clock_pushed()           # even if something failed here: the other workers count on the messages
         begins = parameter.iteration == self._iteration
         self._iteration += begins
         parameter.iteration = self._iteration
@@ -181,16 +189,16 @@ class ScheduledPath:
 
     # -- the first push ------------------------------------------------------------------------------------------------------
 
-    def agree(self, raw: Any, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
+    def agree(self, raw: Any, store: mx.base.KVStoreHandle, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
-        ``raw`` has the wrapped store's own operations, ``sample`` is the first gradient, ``optimizer`` the one that is on the servers,
+        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, ``optimizer`` the one that is on the servers,
         pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on.
         """
         with self.watchdog.blocked("the other workers, which have to push their first gradient as well"):
-            return self._agree(raw, sample, optimizer)
+            return self._agree(raw, store, sample, optimizer)
 
-    def _agree(self, raw: Any, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
+    def _agree(self, raw: Any, store: mx.base.KVStoreHandle, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
         self._monitor = LinkMonitor(self.driver, self._config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
@@ -212,6 +220,11 @@ class ScheduledPath:
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
         if agreed.profiled:                         # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._guarded("the orders", self._own_orders)))
+        elif not agreed.in_order and self.compression == 1:
+            self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
+            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
+                                           lambda: self._guarded("the orders", self._own_orders) if self._rank == 0 else None,
+                                           self._use_orders, self.driver.limit_again)
         self.agreed, self.in_order = True, agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
@@ -238,6 +251,13 @@ class ScheduledPath:
         if self._saved is not None and not profiled:
             logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
         return profiled
+
+    def _use_orders(self, agreed: Orders) -> None:
+        """Take orders that the workers agree on while gradients are on their way."""
+        self.layout.use(agreed)
+        self.driver.places_changed([(unit, *self.layout.order_of(key, part)) for key, parameter in self.parameters.items()
+                                    for part, unit in enumerate(parameter.units)])
+        logger.info("the order of %d units follows the profile now", len(agreed.ranks))
 
     def _own_orders(self) -> Optional[Orders]:
         """The orders that this worker's profile gives, if it has one."""

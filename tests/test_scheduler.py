@@ -96,6 +96,14 @@ class Model:
             self.arrived = max(self.arrived, self.step_of[unit])
         self.scheduler.check()
 
+    def use(self, positions):
+        """Another total order, and no lead limit until limit()."""
+        self.units = [(size, link, position) for (size, link, _), position in zip(self.units, positions)]
+        self.scheduler.set_unlimited(True)
+        for unit, position in enumerate(positions):
+            self.scheduler.set_place(unit, unit, position)
+        self.scheduler.check()
+
     def drain(self, link, amount):
         self.drained[link] = min(self.released[link], self.drained[link] + amount)
         self.scheduler.drained(link, self.drained[link], self.t)
@@ -232,7 +240,9 @@ def test_every_unit_is_sent_exactly_once_per_ready(job, rng):
 class Cluster:
     """Several workers: a unit is answered everywhere once all workers have sent it."""
 
-    def __init__(self, job, workers, iterations, rng, barrier):
+    def __init__(self, job, workers, iterations, rng, barrier, positions=None):
+        self.positions = positions                          # of another total order, which the workers change to one after the other
+        self.using, self.limited = set(), set(range(workers))
         self.workers = [Model(*job) for _ in range(workers)]
         self.rng = rng
         self.barrier = barrier
@@ -267,6 +277,10 @@ class Cluster:
         for w, model in enumerate(self.workers):
             found += self.may_become_ready(w)
             found += [("drain", (w, link)) for link in range(model.links) if model.released[link] > model.drained[link]]
+            if self.positions and w not in self.using:
+                found.append(("use", (w, None)))
+            if len(self.using) == len(self.workers) and w not in self.limited:
+                found.append(("limit", (w, None)))
         return found
 
     def run(self):
@@ -285,6 +299,15 @@ class Cluster:
                 iteration, unit = self.todo[w].pop(place)
                 self.workers[w].iteration = iteration
                 self.workers[w].ready(unit, iteration)
+            elif kind == "use":
+                w, _ = what
+                self.workers[w].use(self.positions)
+                self.using.add(w)
+                self.limited.remove(w)
+            elif kind == "limit":
+                w, _ = what
+                self.workers[w].scheduler.set_unlimited(False)
+                self.limited.add(w)
             else:
                 w, link = what
                 self.workers[w].drain(link, self.rng.choice([10, 10**9]))
@@ -309,6 +332,13 @@ class Cluster:
 @given(jobs(), st.integers(2, 4), st.randoms(use_true_random=False))
 def test_workers_never_lock_each_other(barrier, job, workers, rng):
     Cluster(job, workers, 6, rng, barrier).run()
+
+
+@settings(max_examples=150)
+@given(jobs(), st.integers(2, 4), st.data(), st.randoms(use_true_random=False))
+def test_workers_that_change_the_total_order_one_by_one_never_lock_each_other(job, workers, data, rng):
+    positions = data.draw(st.permutations(range(len(job[-1]))))
+    Cluster(job, workers, 6, rng, False, positions).run()
 
 
 @pytest.mark.parametrize("policy", POLICIES)
