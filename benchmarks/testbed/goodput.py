@@ -9,6 +9,9 @@ from typing import Dict, List, Tuple
 
 from .network import Testbed
 
+AGREEMENT = 0.005
+TRIES = 4
+
 _CHUNK = 1 << 18
 _MOMENTS = 40
 
@@ -50,13 +53,14 @@ class Goodput:
 def measure(bed: Testbed, seconds: float = 2.0, settle: float = 1.0) -> Goodput:
     """Fill every worker-server pair of ``bed`` both ways for ``settle`` + ``seconds`` and count what arrives in the latter.
 
-    If it falls short, which a link does not do but a machine that is busy meanwhile, up to twice again; the best counts.
+    A link does not give more than it can, but less while the machine is busy with something else: so this is done until the best
+    two agree to within half a percent, up to four times, and the best counts.
     """
-    best = _measure_once(bed, seconds, settle)
-    for _ in range(2):
-        if best.shortfall(bed.rate):
-            best = max(best, _measure_once(bed, seconds, settle), key=lambda goodput: goodput.link)
-    return best
+    found: List[Goodput] = []
+    while len(found) < 2 or (found[0].link - found[1].link > AGREEMENT * found[0].link and len(found) < TRIES):
+        found.append(_measure_once(bed, seconds, settle))
+        found.sort(key=lambda goodput: -goodput.link)
+    return found[0]
 
 
 def _measure_once(bed: Testbed, seconds: float, settle: float) -> Goodput:
