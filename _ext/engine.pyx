@@ -463,9 +463,11 @@ cdef class Driver(Scheduler):
             if self.source == DRAIN_TCP and unit.state == SENT:
                 found[n].drained = 1
                 for k in range(self.n_links):
-                    if unit.link == k and self.links[k].drained < unit.end:
-                        found[n].drained = 0
-                    elif unit.link == WIDE and self.links[k].drained < self.links[k].released:
+                    if unit.link != WIDE and (unit.link != k or self.links[k].drained >= unit.end):
+                        continue
+                    if unit.link == WIDE and self.links[k].drained >= self.links[k].released:
+                        continue
+                    if read_queued(self.meters[k].fd) != 0:     # an empty queue proves drain, where the count is an estimate
                         found[n].drained = 0
             n += 1
         return n

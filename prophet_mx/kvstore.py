@@ -286,6 +286,7 @@ class ScheduledKVStore(KVStore):
         sample = as_list(value)[0]
         if not self._path.takes(key, sample):
             return None
+        self._keys.gradient(key)                        # the agreement has to know of a key that was made before the store was wrapped
         if not self._path.agreed:
             self._wrapping = self._path.agree(_Unscheduled(self), self.handle, sample, self._optimizer)
             if self._path.in_order:

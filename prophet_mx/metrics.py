@@ -258,7 +258,7 @@ class ScalarLogger:
         self._calls += 1
         if self._last is not None and self._calls - self._last.iteration < self._every:
             return
-        driver = self._kv._driver
+        driver = self._kv._path and self._kv._path.driver
         sample = Sample(time.monotonic(), self._calls, driver.snapshot() if driver is not None else {})
         if self._last is not None:
             if sample.state and self._last.state:

@@ -220,7 +220,7 @@ class ScheduledPath:
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
         if agreed.profiled:                         # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._guarded("the orders", self._own_orders)))
-        elif not agreed.in_order and self.compression == 1:
+        elif not agreed.in_order and self.compression == 1 and self._keys.shapes:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
                                            lambda: self._guarded("the orders", self._own_orders) if self._rank == 0 else None,

@@ -36,7 +36,7 @@ for name in ("a", "b", "c"):
         kv.stats()
     mx.nd.waitall()
     after = references(value, out)
-    assert before == after, (name, before, after)
+    assert after[0] <= before[0] and after[1:] == before[1:], (name, before, after)
     assert abs(sys.getrefcount(None) - none) < 40, (name, none, sys.getrefcount(None))      # the interpreter itself takes a few
 assert (out.asnumpy() == 2).all()
 threads = me.num_threads()
