@@ -78,12 +78,14 @@ def fails(fault, expect, **env):
     return result, time.monotonic() - began
 
 
-def test_a_worker_that_ends_before_the_others_is_told_of_and_the_launcher_ends_the_rest():
-    result, _ = fails("ends_alone", 75, PROPHET_STALL_ABORT="3")
+@pytest.mark.parametrize("fault, said", [
+    ("ends_alone", "worker 1: nothing has been answered for 2 s, and the program waits for the other workers to end (MXNet's barrier)"),
+    ("ends_alone_holding_the_store", "prophet_mx: worker 1 has ended and still waits for the others after 2 s")])
+def test_a_worker_that_ends_before_the_others_is_told_of_and_the_launcher_ends_the_rest(fault, said):
+    result, _ = fails(fault, 75, PROPHET_STALL_ABORT="3")
     assert "ended with code 75 (nothing was answered for PROPHET_STALL_ABORT seconds)" in result.reason
     assert "another worker has not sent its part" in result.logs()
-    assert ("worker 1: nothing has been answered for 2 s, and the program waits for the other workers to end (MXNet's barrier)"
-            in result.logs()), result.logs()
+    assert said in result.logs(), result.logs()
 
 
 def test_ctrl_c_ends_a_worker_though_others_go_on():

@@ -91,6 +91,15 @@ def ends_alone(sums):
         sys.exit(0)
 
 
+def ends_alone_holding_the_store(sums):
+    """The same of a program whose store lives until the interpreter ends."""
+    held.append(sums.store)
+    ends_alone(sums)
+
+
+held = []
+
+
 def internal_errors(sums):
     """A part of ours fails on each of four workers; before that, wrong calls are made, and while it lasts children are forked."""
     rank = sums.store.rank
