@@ -48,7 +48,8 @@ def test_trains_and_reports(tmp_path):
     # 20 parameters of 288,170 floats together, 2 epochs of 22 iterations
     scheduled = re.match(r"([\d.]+) MB in ([\d,]+) units", value_of(result, "scheduled"))
     assert float(scheduled.group(1)) == pytest.approx(44 * 288170 * 4 / 1e6, rel=1e-3), result.logs()
-    assert int(scheduled.group(2).replace(",", "")) == 44 * 20
+    units = int(scheduled.group(2).replace(",", ""))        # more where a busy machine makes the link look slow: then large ones are cut
+    assert units >= 44 * 20 and units % 44 == 0, result.logs()
     steps = int(value_of(result, "steps").split()[0])
     gradients = re.findall(r"^  step \d+ +after +[\d.]+ ms +(\d+) gradient", result.logs(), re.MULTILINE)
     assert steps == len(gradients) and sum(map(int, gradients)) == 20, result.logs()
