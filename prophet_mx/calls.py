@@ -118,7 +118,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:
-    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them, but fast: asked in every call."""
+    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them; fast, as every call asks."""
     arrays = as_list(given)
     try:
         return 0 < len(arrays) <= MAX_DEVICES and all([native.fits(array.handle.value) for array in arrays])

@@ -192,8 +192,8 @@ class ScheduledPath:
     def agree(self, raw: Any, store: mx.base.KVStoreHandle, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
-        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, ``optimizer`` the one that is on the servers,
-        pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on.
+        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, ``optimizer`` the one
+        that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on.
         """
         with self.watchdog.blocked("the other workers, which have to push their first gradient as well"):
             return self._agree(raw, store, sample, optimizer)
@@ -224,7 +224,8 @@ class ScheduledPath:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
                                            lambda: self._guarded("the orders", self._own_orders) if self._rank == 0 else None,
-                                           self._use_orders, self.driver.limit_again)
+                                           lambda agreed: self._guarded("the orders", lambda: self._use_orders(agreed)),
+                                           self.driver.limit_again)
         self.agreed, self.in_order = True, agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
