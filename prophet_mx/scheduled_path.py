@@ -31,6 +31,7 @@ from .watchdog import Watchdog
 
 logger = logging.getLogger("prophet_mx")
 
+EXCHANGING = (2, 1)     # workers and servers for which orders are exchanged: with four and two it was measured to cost time, why is open
 SETTLING = 5            # pushes of a key after those that make the first profile, until the profile stands
 
 
@@ -220,7 +221,7 @@ class ScheduledPath:
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
         if agreed.profiled:                         # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._guarded("the orders", self._own_orders)))
-        elif not agreed.in_order and self.compression == 1 and self._keys.shapes:
+        elif not agreed.in_order and self.compression == 1 and self._keys.shapes and (self._workers, self._keys.servers) == EXCHANGING:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
                                            lambda: self._guarded("the orders", self._own_orders) if self._rank == 0 else None,
