@@ -22,6 +22,7 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_mutex_init(pthread_mutex_t*, void*)
     int pthread_mutex_destroy(pthread_mutex_t*)
     int pthread_mutex_lock(pthread_mutex_t*)
+    int pthread_mutex_trylock(pthread_mutex_t*)
     int pthread_mutex_unlock(pthread_mutex_t*)
     int pthread_condattr_init(pthread_condattr_t*)
     int pthread_condattr_setclock(pthread_condattr_t*, int)
@@ -150,9 +151,15 @@ cdef class Driver(Scheduler):
     # -- called by Python ------------------------------------------------------------------------------------------------------
 
     cdef void acquire(self) noexcept:
-        """Take the lock without holding the GIL meanwhile."""
-        with nogil:
-            pthread_mutex_lock(&self.lock)
+        """Take the lock, without the GIL while another has it, and return with both.
+
+        Who waited for the GIL under the lock could wait for ever: a gate may run in the caller's thread, which has the GIL, and takes the
+        lock. For the same reason nothing under the lock may give up the GIL, as freeing or making a Python object can.
+        """
+        while pthread_mutex_trylock(&self.lock) != 0:
+            with nogil:
+                pthread_mutex_lock(&self.lock)
+                pthread_mutex_unlock(&self.lock)
 
     def start(self) -> None:
         """Start the native thread."""
@@ -215,11 +222,11 @@ cdef class Driver(Scheduler):
         cdef int i
         if len(fds) != self.n_links:
             raise ValueError(f"{len(fds)} sockets for {self.n_links} links")
-        for fd in fds:
-            tcp_sample(fd)
+        for i in range(self.n_links):
+            tcp_sample(fds[i])
+            self.meters[i].fd = fds[i]                  # looked at only while the source is DRAIN_TCP
         self.acquire()
         for i in range(self.n_links):
-            self.meters[i].fd = fds[i]
             read_tcp(self.meters[i].fd, &sample)
             self.meters[i].acked = sample.acked
             self.meters[i].base = sample.acked - self.links[i].drained
@@ -289,24 +296,32 @@ cdef class Driver(Scheduler):
     def unit_known(self, int64_t unit) -> None:
         """set_unit() while the driver runs."""
         self.acquire()
-        self.set_unit(unit)
+        self.unit = unit
         pthread_mutex_unlock(&self.lock)
 
     def places_changed(self, places) -> None:
         """set_place() for each (unit, rank, position), without a lead limit from now on until limit_again()."""
-        self.acquire()
+        cdef int i, n = len(places)
+        cdef int64_t* numbers = <int64_t*>malloc((3 * n + 1) * sizeof(int64_t))
+        if numbers == NULL:
+            raise MemoryError()
         try:
-            self.set_unlimited(True)
-            for unit, rank, position in places:
-                self.set_place(unit, rank, position)
+            for i in range(n):
+                self.need_unit(places[i][0])
+                numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2] = places[i]
+            self.acquire()
+            self.unlimited = True
+            for i in range(n):
+                self.c_set_place(<int>numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2])
             pthread_cond_signal(&self.wake)
-        finally:
             pthread_mutex_unlock(&self.lock)
+        finally:
+            free(numbers)
 
     def limit_again(self) -> None:
         """All workers share one total order again: the lead limit counts."""
         self.acquire()
-        self.set_unlimited(False)
+        self.unlimited = False
         pthread_mutex_unlock(&self.lock)
 
     def record(self, bint recording) -> None:

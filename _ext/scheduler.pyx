@@ -244,6 +244,11 @@ cdef class Scheduler:
         self.n_steps = n_steps
         return 0
 
+    cdef void c_set_place(self, int index, int64_t rank, int64_t position) noexcept nogil:
+        """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
+        self.units[index].rank = rank
+        self.units[index].position = position
+
     # -- events ----------------------------------------------------------------------------------------------------------
 
     cdef void c_ready(self, int index, int64_t iteration, double t) noexcept nogil:
@@ -669,10 +674,9 @@ cdef class Scheduler:
         self.unit = unit
 
     def set_place(self, int unit, int64_t rank, int64_t position) -> None:
-        """Change a unit's urgency, from its next request on, and its position in the total order, at once."""
+        """See c_set_place()."""
         self.need_unit(unit)
-        self.units[unit].rank = rank
-        self.units[unit].position = position
+        self.c_set_place(unit, rank, position)
 
     def set_unlimited(self, bint unlimited) -> None:
         """Whether the lead limit is off."""
