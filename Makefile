@@ -87,8 +87,9 @@ demo: build
 	@$(VENV)/bin/prophet-mx launch -n 2 -s 1 -- $(VENV)/bin/python examples/mxnet-image-classification/train_digits.py
 
 # From tests/, and without PYTHONPATH: the checkout's own prophet_mx has no compiled core and must not hide the installed one.
+# Two files of tests at a time: most tests wait for processes most of the time.
 test: build
-	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest $(ARGS)
+	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 bench: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)

@@ -45,7 +45,7 @@ setup(
         "metrics": ["prometheus_client>=0.14"],
         "tensorboard": ["tensorboardX>=2.5"],
         "docs": ["mkdocs==1.6.1"],
-        "test": ["pytest>=7", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4"],
+        "test": ["pytest>=7", "pytest-xdist>=3", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4"],
         "fuzz": ["atheris>=2.3"],
         "demo": ["scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8"],
     },

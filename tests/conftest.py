@@ -1,8 +1,10 @@
-"""What all tests share: which prophet_mx is tested, and an environment without settings from outside."""
+"""What all tests share: which prophet_mx is tested, an environment without settings from outside, and who runs beside whom."""
+import fcntl
 import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Iterator
 
 import pytest
 from hypothesis import settings
@@ -30,6 +32,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     return f"prophet_mx {prophet_mx.__version__} in {cluster.PACKAGE_PATH}"
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Where several processes run the tests (pytest-xdist), one that is marked ``alone`` runs while no other does. These files are the
+    locks: who holds the first waits for the second, so that nobody who comes later gets there before."""
+    with open(__file__) as entrance, open(cluster.__file__) as room:
+        fcntl.flock(entrance, fcntl.LOCK_EX)
+        fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
+        fcntl.flock(entrance, fcntl.LOCK_UN)
+        yield
 
 
 @pytest.fixture

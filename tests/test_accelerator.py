@@ -13,6 +13,7 @@ mx = pytest.importorskip("mxnet")
 from prophet_mx import _core                                                    # noqa: E402
 from prophet_mx.mxnet_api import bind                                           # noqa: E402
 
+pytestmark = pytest.mark.alone
 bind()
 
 

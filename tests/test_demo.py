@@ -35,7 +35,7 @@ def value_of(result, title):
 
 def test_trains_and_reports(tmp_path):
     data = tmp_path / "made" / "by the script"
-    result = train(data, "--epochs", "2", "--require-accuracy", "0.6")
+    result = train(data, "--epochs", "2", "--require-accuracy", "0.6", env={"PROPHET_BANDWIDTH": "1Gbit"})     # no gradient is cut then
     found = accuracies(result)
     assert set(found) == {0, 1}, result.logs()
     assert min(found.values()) >= 0.6                       # by chance: 0.1
@@ -48,8 +48,7 @@ def test_trains_and_reports(tmp_path):
     # 20 parameters of 288,170 floats together, 2 epochs of 22 iterations
     scheduled = re.match(r"([\d.]+) MB in ([\d,]+) units", value_of(result, "scheduled"))
     assert float(scheduled.group(1)) == pytest.approx(44 * 288170 * 4 / 1e6, rel=1e-3), result.logs()
-    units = int(scheduled.group(2).replace(",", ""))        # more where a busy machine makes the link look slow: then large ones are cut
-    assert units >= 44 * 20 and units % 44 == 0, result.logs()
+    assert int(scheduled.group(2).replace(",", "")) == 44 * 20, result.logs()
     steps = int(value_of(result, "steps").split()[0])
     gradients = re.findall(r"^  step \d+ +after +[\d.]+ ms +(\d+) gradient", result.logs(), re.MULTILINE)
     assert steps == len(gradients) and sum(map(int, gradients)) == 20, result.logs()

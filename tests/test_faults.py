@@ -11,6 +11,8 @@ from benchmarks.testbed.network import Testbed, needed_privileges
 from cluster import run_cluster
 from faults import JOB, FaultJob
 
+pytestmark = pytest.mark.alone
+
 SHORT = {"PROPHET_STALL_WARN": "2", "PROPHET_UNIT": "4000"}
 TOLD = 7            # seconds for a message that comes after 2: the machine may be busy
 BROKEN = 5          # seconds for a message that does not wait for the stall

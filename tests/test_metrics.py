@@ -117,6 +117,7 @@ def test_nothing_is_asked_where_nothing_is_wanted():
     assert not [thread for thread in threading.enumerate() if thread.name == "prophet_mx-metrics"]
 
 
+@pytest.mark.alone                               # so that nobody else takes the port that is free again
 def test_a_silent_client_does_not_keep_the_endpoint_from_closing(monkeypatch):
     monkeypatch.setattr("prophet_mx.metrics._QuietHandler.timeout", 0.5)
     port = free_port()

@@ -6,6 +6,8 @@ import pytest
 
 from cluster import run_cluster
 
+pytestmark = pytest.mark.alone
+
 JOB = Path(__file__).parent / "jobs" / "priority.py"
 RATE = 3_000_000                # bytes/s of each worker's connection
 LAYERS = 12

@@ -16,6 +16,8 @@ from benchmarks.testbed.emulated import Task
 from benchmarks.testbed.job import run_job
 from prophet_mx.profile import Gradient, GradientProfile
 
+pytestmark = pytest.mark.alone
+
 ROOT = Path(__file__).resolve().parents[1]
 MISSING = needed_privileges()
 CELL = ["-m", "benchmarks.run", "--cell", "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
