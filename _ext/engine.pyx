@@ -358,7 +358,7 @@ cdef class Driver(Scheduler):
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
         cdef int64_t iterations, units, size, blocks, inverted, overhead, answers
-        cdef double wait, first
+        cdef double wait, first, sending
         cdef int i
         cdef LinkState* states = <LinkState*>malloc(self.n_links * sizeof(LinkState))
         if states == NULL:
@@ -366,13 +366,13 @@ cdef class Driver(Scheduler):
         self.acquire()
         iterations, units, size, blocks = self.iterations, self.units_released, self.bytes_released, self.blocks
         inverted, overhead, answers = self.inverted_bytes, self.overhead, self.first_answers
-        wait, first = self.wait_seconds, self.first_seconds
+        wait, first, sending = self.wait_seconds, self.first_seconds, self.sending_until(now())
         for i in range(self.n_links):
             states[i] = self.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
             return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "inverted_bytes": inverted,
-                    "wait_seconds": wait, "overhead": overhead, "first_answers": answers, "first_seconds": first,
+                    "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers, "first_seconds": first,
                     "links": [as_dict(&states[i]) for i in range(self.n_links)]}
         finally:
             free(states)
@@ -469,23 +469,28 @@ cdef class Driver(Scheduler):
 
     cdef int list_waiting(self, WaitingUnit* found) noexcept nogil:
         cdef Unit* unit
-        cdef int i, k, n = 0
+        cdef bint sent
+        cdef int i, n = 0
         for i in range(self.count):
             unit = &self.units[i]
-            if unit.state == IDLE:
-                continue
-            found[n] = WaitingUnit(i, unit.link, unit.state == SENT, -1, unit.release_time if unit.state == SENT else unit.ready_time)
-            if self.source == DRAIN_TCP and unit.state == SENT:
-                found[n].drained = 1
-                for k in range(self.n_links):
-                    if unit.link != WIDE and (unit.link != k or self.links[k].drained >= unit.end):
-                        continue
-                    if unit.link == WIDE and self.links[k].drained >= self.links[k].released:
-                        continue
-                    if read_queued(self.meters[k].fd) != 0:     # an empty queue proves drain, where the count is an estimate
-                        found[n].drained = 0
-            n += 1
+            if unit.state != IDLE:
+                sent = unit.state == SENT
+                found[n] = WaitingUnit(i, unit.link, sent, self.has_drained(unit) if sent and self.source == DRAIN_TCP else -1,
+                                       unit.release_time if sent else unit.ready_time)
+                n += 1
         return n
+
+    cdef bint has_drained(self, Unit* unit) noexcept nogil:
+        """Whether the bytes of a sent unit have left, by the connections' counts and queues."""
+        cdef int k
+        cdef int64_t end
+        for k in range(self.n_links):
+            if unit.link == WIDE or unit.link == k:
+                end = self.links[k].released if unit.link == WIDE else unit.end
+                # An empty queue proves drain, where the count is an estimate.
+                if self.links[k].drained < end and read_queued(self.meters[k].fd) != 0:
+                    return False
+        return True
 
     cdef void flush(self, double t) noexcept nogil:
         """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time."""

@@ -138,6 +138,9 @@ cdef class Scheduler:
         PolicyKind kind
         int64_t fixed_window, fixed_lead
         bint unlimited                  # no lead limit
+        int busy_links                  # links with `busy`
+        double sending_since            # since when there have been any
+        double sending_seconds          # and how long there were before
         int64_t unit                # bytes of the layout's slices, 0 if there are none
         int64_t sequence            # numbers ready events, for fifo
         int64_t overhead            # bytes a message costs on the wire besides its payload
@@ -323,8 +326,23 @@ cdef class Scheduler:
         if total > link.drained:
             link.drained = total
         link.sample_time = t
-        link.busy = link.released - link.drained > IDLE_SLACK
+        self.set_busy(link, link.released - link.drained > IDLE_SLACK, t)
         self.note_backlog(link, t)
+
+    cdef void set_busy(self, Link* link, bint busy, double t) noexcept nogil:
+        """Whether the link has bytes in flight; counts the time in which any link has."""
+        if link.busy == busy:
+            return
+        link.busy = busy
+        self.busy_links += 1 if busy else -1
+        if busy and self.busy_links == 1:
+            self.sending_since = t
+        elif self.busy_links == 0:
+            self.sending_seconds += t - self.sending_since
+
+    cdef double sending_until(self, double t) noexcept nogil:
+        """Seconds until now in which any link was busy."""
+        return self.sending_seconds + (t - self.sending_since if self.busy_links > 0 else 0)
 
     cdef void measure(self, Link* link, int64_t fresh, double t) noexcept nogil:
         """Follow the link's rate: `fresh` bytes have drained since the last sample. Only time in which the link was busy counts."""
@@ -335,7 +353,7 @@ cdef class Scheduler:
             link.busy_bytes += fresh
             link.busy_seconds += t - link.sample_time
         link.sample_time = t
-        link.busy = link.released - link.drained > IDLE_SLACK
+        self.set_busy(link, link.released - link.drained > IDLE_SLACK, t)
         if not link.busy:
             link.went_idle = True           # at an unknown time before t: the sample is a lower limit
         if link.busy_seconds >= SAMPLE_SECONDS:
@@ -559,7 +577,7 @@ cdef class Scheduler:
             if unit.link == WIDE or unit.link == i:
                 if self.links[i].released - self.links[i].drained <= IDLE_SLACK:
                     self.links[i].sample_time = t        # the link was idle until now
-                    self.links[i].busy = True
+                    self.set_busy(&self.links[i], True, t)
                 self.links[i].released += self.share(index)
                 self.links[i].unanswered += unit.bytes // self.n_links if unit.link == WIDE else unit.bytes
                 unit.end = self.links[i].released
@@ -727,6 +745,10 @@ cdef class Scheduler:
         cdef int n = self.c_decide(t, &wake)
         return [self.out[i] for i in range(n)], wake
 
+    def sending(self, double t) -> float:
+        """Seconds until now in which any link had bytes in flight."""
+        return self.sending_until(t)
+
     def link_state(self, int link) -> dict:
         self.need_link(link)
         cdef LinkState state = self.state_of(link)
@@ -783,6 +805,7 @@ cdef class Scheduler:
                     elif unit.link == link:
                         unanswered[link] += unit.bytes
         assert sent == self.n_sent, f"{sent} units are sent, {self.n_sent} are counted and listed"
+        assert self.busy_links == sum([self.links[i].busy for i in range(self.n_links)]), f"{self.busy_links} busy links are counted"
         assert ready == self.wide.count + sum([self.links[i].ready.count for i in range(self.n_links)]), "ready units lost"
         for i in range(self.n_links):
             assert 0 <= self.links[i].drained <= self.links[i].released, f"link {i} drained more than was released"

@@ -85,7 +85,6 @@ class ScheduledKVStore(KVStore):
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
         self._keys = keys
-        self._compression = 1
         self._optimizer: Optional[bytes] = None     # as it was when it was set
         self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
         if path is None:
@@ -179,7 +178,7 @@ class ScheduledKVStore(KVStore):
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
         """
-        if self._path is None or self._compression != 1:        # with compression MXNet refuses, in its own words
+        if self._path is None or self._path.compression != 1:        # with compression MXNet refuses, in its own words
             super().pushpull(key, value, out, priority)
             return
         priority = checked_priority(priority)
@@ -337,9 +336,8 @@ class ScheduledKVStore(KVStore):
         if self._path is not None:
             check_compression(compression_params)
         super().set_gradient_compression(compression_params)
-        self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
         if self._path is not None:
-            self._path.compression = self._compression
+            self._path.compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
 
     def stats(self) -> Dict[str, Any]:
         """What the scheduler did and learned so far.

@@ -4,18 +4,19 @@ The layout is agreed on before anybody knows when gradients become ready, so the
 gives a better one (orders.py): workers that are not equally fast then send the same things at about the same time, and what one sends
 ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other for ever.
 
-So with the push of one key, the *clock*, which every worker pushes equally often, each sends the same messages on a key of our own:
+So with the pushes of one key, the *clock*, which every worker pushes equally often, each sends the same messages on a key of our own,
+in rounds:
 
-1. the orders: rank 0's, from its profile; zeros from the others, so that the sum is rank 0's. Who has received them uses them, without a
-   lead limit.
-2. a report, some pushes later, and again: 0 from those who use the new orders or know that there are none, 1 from the others. When the
-   sum is 0, no worker uses the old ones any more, and the lead limit counts again.
+1. the orders: rank 0's, from its profile, if they are not those in use any more; zeros from the others, so that the sum is rank 0's.
+   Who has received new ones uses them, without a lead limit.
+2. a report, some pushes later, and again: 0 from those who have received this round's orders, 1 from the others. When the sum is 0, all
+   workers use the same orders, and the lead limit counts again.
 
 A worker without a lead limit makes nobody wait (see scheduler.pyx), and no message is waited for: whether one has come is looked at
-when the clock is pushed.
+when the clock is pushed. Answers come in the order of the messages, so what a worker uses is never older than what its reports say.
 """
 from types import SimpleNamespace
-from typing import Callable, List, Optional
+from typing import Callable, List, NamedTuple, Optional
 
 import mxnet as mx
 import numpy as np
@@ -25,7 +26,16 @@ from . import _core
 from .keys import Key
 from .orders import Orders, decoded, encoded
 
-REPORTS = (2, 4, 8)         # pushes of the clock after that with the orders
+ROUND = 50                  # pushes of the clock: how soon a changed profile or rate is followed
+REPORTS = (2, 4, 8)         # pushes of the clock after that with a round's orders
+
+
+class Message(NamedTuple):
+    """One that was sent and whose answer was not read yet."""
+
+    arrival: _core.Arrival      # true once the answer is there
+    answer: mx.nd.NDArray
+    has_orders: bool            # it is a round's first; else a report
 
 
 class OrderExchange:
@@ -35,53 +45,55 @@ class OrderExchange:
     ----------
     store : handle of the wrapped store; it must outlive this.
     key : that the messages go through, of 2 * ``units`` + 1 float32.
-    at : number of the clock's push with which the orders are sent, the same on all workers.
-    own : this worker's orders, None if it has none; called when they are sent.
+    first : number of the clock's push with which the first orders are sent, the same on all workers.
+    own : this worker's orders, None if it has no new ones; called when they are to be sent.
     use : takes the new orders, with no lead limit until ``settled`` is called.
     """
 
-    def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, at: int, own: Callable[[], Optional[Orders]],
+    def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, first: int, own: Callable[[], Optional[Orders]],
                  use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
         self._store = SimpleNamespace(handle=store)         # what KVStore's methods need of a store; does not own it
         self._key = key
         self._units = units
-        self._at = at
+        self._first = first
         self._own, self._use, self._settled = own, use, settled
         self._pushes = 0
         self._array = mx.nd.zeros((2 * units + 1,))
-        self._answers: List[mx.nd.NDArray] = []             # to the messages sent so far, those that were not read yet
-        self._arrivals: List[_core.Arrival] = []
-        self._informed = False                              # the answer to the first message was read
-        self._used = False
+        self._messages: List[Message] = []
+        self._sent = self._received = 0                     # rounds whose orders were
+        self._unsettled = False                             # new orders are used, and not known to be by all
 
     def clock_pushed(self) -> None:
         """The clock was pushed once more. Never blocks."""
         self._pushes += 1
-        while self._arrivals and self._arrivals[0]:
-            self._arrivals.pop(0)
-            self._read(self._answers.pop(0).asnumpy())
-        if self._pushes == self._at:
-            self._send(encoded(self._own(), self._units))
-        elif self._pushes - self._at in REPORTS:
+        while self._messages and self._messages[0].arrival:
+            self._read(self._messages.pop(0))
+        if self._pushes < self._first:
+            return
+        within = (self._pushes - self._first) % ROUND
+        if within == 0:
+            self._sent += 1
+            self._send(encoded(self._own(), self._units), True)
+        elif within in REPORTS:
             report = encoded(None, self._units)
-            report[0] = not self._informed
-            self._send(report)
+            report[0] = self._received < self._sent
+            self._send(report, False)
 
-    def _send(self, message: np.ndarray) -> None:
+    def _send(self, message: np.ndarray, has_orders: bool) -> None:
         """All through one array, so that the engine sends one message after the other; each answer is copied from it."""
         self._array[:] = mx.nd.array(message)
         KVStore.pushpull(self._store, self._key, self._array, self._array)
         answer = self._array.copy()
-        self._answers.append(answer)
-        self._arrivals.append(_core.Arrival(answer.handle.value))
+        self._messages.append(Message(_core.Arrival(answer.handle.value), answer, has_orders))
 
-    def _read(self, message: np.ndarray) -> None:
-        if not self._informed:
-            self._informed = True
-            orders = decoded(message)
+    def _read(self, message: Message) -> None:
+        answer = message.answer.asnumpy()
+        if message.has_orders:
+            self._received += 1
+            orders = decoded(answer)
             if orders is not None:
-                self._used = True
+                self._unsettled = True
                 self._use(orders)
-        elif self._used and message[0] == 0:
-            self._used = False
+        elif self._unsettled and answer[0] == 0:
+            self._unsettled = False
             self._settled()

@@ -52,6 +52,12 @@ def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Seq
     return Orders(ranks, positions)
 
 
+def differ(one: Orders, other: Orders) -> bool:
+    """Whether a unit is in places so far apart, over a twentieth of all, that it matters which of the two orders is used."""
+    apart = len(one.ranks) / 20
+    return any(abs(a - b) > apart for ours, theirs in zip(one, other) for a, b in zip(ours, theirs))
+
+
 def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
     """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
     message = np.zeros(2 * units + 1, dtype=np.float32)

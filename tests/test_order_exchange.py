@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import run_cluster
-from prophet_mx.orders import Orders, decoded, encoded
+from prophet_mx.orders import Orders, decoded, differ, encoded
 
 JOB = """
 import logging, sys, time
@@ -27,10 +27,39 @@ for iteration in range(24):
         kv.pushpull(names[i], mx.nd.ones((5000 + i,)), out=weights[i], priority=-i)
     for weight in weights:
         weight.wait_to_read()
-total = 2 * 24 if "updates" in sys.argv else 2
+total = kv.num_workers * (24 if "updates" in sys.argv else 1)
 assert all((weight == total).asnumpy().all() for weight in weights), [weight[0].asscalar() for weight in weights]
-(link,) = kv._path.driver.snapshot()["links"]
-print("limited again:", link["lead"] < 2**40)
+links = kv._path.driver.snapshot()["links"]
+print("limited again:", all(link["lead"] < 2**40 for link in links))
+"""
+
+TURNED = """
+import logging, sys, time
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+import mxnet as mx
+from prophet_mx import ScheduledKVStore, learner, order_exchange
+
+order_exchange.ROUND = 12                       # rounds at pushes 8, 20, 32, 44
+learner.FOLLOW = 1.0                            # a profile is that of the last iteration looked at
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+weights = [mx.nd.zeros((5000,)) for i in range(6)]
+for key, weight in enumerate(weights):
+    kv.init(key, weight)
+def train(iterations, keys):
+    for _ in range(iterations):
+        for key in keys:
+            kv.pushpull(key, mx.nd.ones((5000,)), out=weights[key], priority=-key)
+            time.sleep(0.005)
+        for weight in weights:
+            weight.wait_to_read()
+    places = [kv._path.layout.order_of(key, 0)[1] for key in range(6)]
+    (link,) = kv._path.driver.snapshot()["links"]
+    print("limited:", link["lead"] < 2**40, "places:", places)
+    return places
+before = train(19, [5, 4, 3, 2, 1, 0])
+after = train(31, [0, 1, 2, 3, 4, 5])
+assert before == sorted(before, reverse=True) and after == sorted(after), (before, after)
+assert all((weight == 2).asnumpy().all() for weight in weights)
 """
 
 AHEAD = """
@@ -68,12 +97,29 @@ def test_what_rank_0_sends_arrives_however_many_send_nothing(places):
     assert encoded(orders, units).dtype == np.float32
 
 
+@given(st.integers(20, 200).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.integers(0, n - 1), st.integers(0, n - 1))))
+def test_orders_differ_if_a_unit_is_over_a_twentieth_away(drawn):
+    places, source, target = drawn
+    moved = list(places)
+    moved.insert(target, moved.pop(source))
+    far = max(abs(a - b) for a, b in zip(places, moved)) > len(places) / 20
+    same = list(range(len(places)))
+    assert differ(Orders(places, same), Orders(moved, same)) == differ(Orders(same, places), Orders(same, moved)) == far
+
+
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", [["strings"], ["updates"]], ids="".join)
-def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(kind):
-    for worker in run_cluster(JOB, 2, 1, args=kind).workers:
+@pytest.mark.parametrize("workers,servers,kind", [(2, 1, "strings"), (2, 1, "updates"), (4, 2, "strings")])
+def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, servers, kind):
+    for worker in run_cluster(JOB, workers, servers, args=[kind]).workers:
         assert "the order of 35 units follows the profile now" in worker.output, worker.output
         assert "limited again: True" in worker.output
+
+
+@pytest.mark.cluster
+def test_when_the_profile_changes_all_workers_take_the_new_orders():
+    job = run_cluster(TURNED, 2, 1)
+    shown = [[line for line in worker.output.splitlines() if line.startswith("limited: True places")] for worker in job.workers]
+    assert len(shown[0]) == 2 and shown[0] == shown[1], job.logs()
 
 
 @pytest.mark.cluster

@@ -97,7 +97,7 @@ class Model:
         self.scheduler.check()
 
     def use(self, positions):
-        """Another total order, and no lead limit until limit()."""
+        """Another total order, and no lead limit until ``scheduler.set_unlimited(False)``."""
         self.units = [(size, link, position) for (size, link, _), position in zip(self.units, positions)]
         self.scheduler.set_unlimited(True)
         for unit, position in enumerate(positions):
@@ -363,6 +363,25 @@ def test_most_urgent_first_and_fifo_does_not():
             model.drain(0, 100)
             model.decide()
         assert model.sent.index(0) == place
+
+
+def test_time_counts_as_sending_while_any_link_has_bytes_in_flight():
+    scheduler = Scheduler("fifo", 2)
+    for link in (0, 1):
+        scheduler.add_unit(10**5, link, link)
+        scheduler.ready(link, 0, 1.0 + link)
+        scheduler.decide(1.0 + link)
+    assert scheduler.sending(2.5) == 1.5
+    scheduler.drained(0, 10**5, 3.0)
+    scheduler.drained(1, 10**5, 4.0)
+    scheduler.check()
+    assert scheduler.sending(4.0) == scheduler.sending(9.0) == 3.0
+    scheduler.done(1, 9.0)
+    scheduler.ready(1, 1, 10.0)
+    scheduler.decide(10.0)
+    scheduler.done(1, 12.0)                                 # an answer proves drain
+    scheduler.check()
+    assert scheduler.sending(20.0) == 5.0
 
 
 def test_the_older_iteration_is_more_urgent():
