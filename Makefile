@@ -92,22 +92,22 @@ test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 bench: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 12 --iterations 5 --name $(BENCH) $(ARGS)
 
 bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
 
 bench-cells: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,push+pull,p3,credit,prophet \
-	  --repeats 1 --warmup 4 --iterations 5 --name cells $(ARGS)
+	  --repeats 1 --warmup 14 --iterations 5 --name cells $(ARGS)
 
 bench-ablation: build
 	@$(RUN) benchmarks.run --cell resnet50_v1,rho=1,compute=0.8 --cell vgg16,rho=1,compute=0.8 --methods $(ABLATION) \
-	  --repeats 1 --warmup 5 --iterations 5 --name ablation $(ARGS)
+	  --repeats 1 --warmup 14 --iterations 5 --name ablation $(ARGS)
 
 bench-simulator: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
-	  --repeats 1 --warmup 6 --iterations 6 --name simulator-runs $(ARGS)
+	  --repeats 1 --warmup 14 --iterations 6 --name simulator-runs $(ARGS)
 	@$(RUN) benchmarks.validate_simulator $(foreach name,quick models cluster simulator-runs,benchmarks/results/$(name).csv) --fit 1
 
 plots: build

@@ -137,10 +137,10 @@ cdef class Scheduler:
         int* out                    # decide(): the units to release
         PolicyKind kind
         int64_t fixed_window, fixed_lead
-        bint unlimited                  # no lead limit
-        int busy_links                  # links with `busy`
-        double sending_since            # since when there have been any
-        double sending_seconds          # and how long there were before
+        bint unlimited              # no lead limit
+        int busy_links              # links with `busy`
+        double sending_since        # since when there have been any
+        double sending_seconds      # and how long there were before
         int64_t unit                # bytes of the layout's slices, 0 if there are none
         int64_t sequence            # numbers ready events, for fifo
         int64_t overhead            # bytes a message costs on the wire besides its payload

@@ -80,7 +80,7 @@ def _parser() -> argparse.ArgumentParser:
                              "prophet:PROPHET_UNIT=4MB")
     parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
     parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=_count, default=5, help="iterations dropped before them (default 5)")
+    parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
                         help="processor time that others may take during a job, in cores (default 0.1)")

@@ -136,25 +136,25 @@ class Agreeing:
         ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
         slice is pushed: what will be pushed had best be the same array.
         """
-        names = self._keys.new_keys(sum(map(len, slices.values())))
+        made = self._keys.new_keys(sum(map(len, slices.values())) + 1)
+        names = iter(made)
+        order_key = self.order_key = made[-1]
         keys: Dict[Key, List[Key]] = {}
+        values: List[mx.nd.NDArray] = []
         for key, parts in slices.items():
-            keys[key], names = names[:len(parts)], names[len(parts):]
-        for key, parts in slices.items():
+            keys[key] = [next(names) for _ in parts]
             if self._raw.rank == 0:
-                value, values = arrays(key)
+                value, own = arrays(key)
                 self._raw.pull(key, value)
                 value.wait_to_read()                # the slices have engine variables of their own
             else:                                   # the store takes rank 0's values; these never get memory
                 shape = self._keys.shapes[key]
-                values = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
-            self._raw.init(keys[key], values)
-            for name in keys[key]:
-                self._keys.made(name)
-        order_key = self.order_key = self._keys.new_keys(1)[0]
+                own = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
+            values += own
         self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(order_key, mx.nd.zeros((2 * self.units + 1,)))
-        self._keys.made(order_key)
+        self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])     # at once: each call waits for all workers
+        for name in made:
+            self._keys.made(name)
         number = self._keys.number
         parameters = {number(name): number(key) for key, names in keys.items() for name in names}
         service = [number(self._service), number(order_key)]

@@ -24,7 +24,8 @@ from .learner import ProfileLearner
 from .link import LinkMonitor, server_sockets
 from .metrics import Metrics
 from .order_exchange import OrderExchange
-from .orders import Orders, differ, orders
+from .order_source import OrderSource
+from .orders import Orders
 from .profile import GradientProfile
 from .timeline import Timeline
 from .watchdog import Watchdog
@@ -105,8 +106,6 @@ class ScheduledPath:
         self._iteration = -1
         self._clock = -1                                # gradient whose pushes the exchange of orders goes by
         self._exchange: Optional[OrderExchange] = None
-        self._orders: Optional[Orders] = None           # that this worker handed out last
-        self._sending = 0, 0.0                          # bytes sent by then, and seconds in which there was something to send
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -114,6 +113,7 @@ class ScheduledPath:
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self._config.warmup)
+        self._order_source = OrderSource(self.driver, self._learner, self.layout)
         self.driver.start()
         names, gradients = self._names, self._unit_gradients        # not self: the watchdog's thread must not keep it alive
         self.watchdog = Watchdog(self.driver, self._config, self._rank, lambda unit: names[gradients[unit]], self._fail)
@@ -221,11 +221,11 @@ class ScheduledPath:
 
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
         if agreed.profiled:                         # never so if agreed.in_order
-            self.layout.use(agreeing.agree_orders(self._new_orders()))
+            self.layout.use(agreeing.agree_orders(self._own_orders()))
         if not agreed.in_order and self.compression == 1 and self._keys.shapes:     # what is compressed does not arrive as it was sent
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
-                                           self._new_orders, self._use_orders, self.driver.limit_again)
+                                           self._own_orders, self._use_orders, self.driver.limit_again)
         self.agreed, self.in_order = True, agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
@@ -253,6 +253,10 @@ class ScheduledPath:
             logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
         return profiled
 
+    def _own_orders(self) -> Optional[Orders]:
+        """Those that this worker hands out: rank 0's, if they are new."""
+        return self._guarded("the orders", self._order_source.new) if self._rank == 0 else None
+
     def _use_orders(self, agreed: Orders) -> None:
         """Take orders that the workers agree on while gradients are on their way."""
         def use() -> None:
@@ -262,32 +266,6 @@ class ScheduledPath:
             logger.info("the order of %d units follows the profile now", len(agreed.ranks))
 
         self._guarded("the orders", use)
-
-    def _new_orders(self) -> Optional[Orders]:
-        """Rank 0's orders, if they are not about those that all workers use."""
-        new = self._guarded("the orders", self._own_orders) if self._rank == 0 else None
-        if new is None or (self._orders is not None and not differ(new, self._orders)):
-            return None
-        self._orders = new
-        return new
-
-    def _own_orders(self) -> Optional[Orders]:
-        """The orders that this worker's profile gives, if it has one."""
-        ready = self._learner.ready_times()
-        return orders(self.layout.sizes(), ready, self._learner.steps(), self._sending_rate()) if ready else None
-
-    def _sending_rate(self) -> float:
-        """Bytes/s to all servers together since the last call, of the time in which anything was on its way; before anything was sent, what
-        the connections carry.
-
-        Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together,
-        and a rate that is too high puts the first layers at the end of the total order, where the lead limit holds them back.
-        """
-        state = self.driver.snapshot()
-        now = sum(link["drained"] for link in state["links"]), state["sending_seconds"]
-        size, seconds = now[0] - self._sending[0], now[1] - self._sending[1]
-        self._sending = now
-        return size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in state["links"])
 
     def _ask(self, raw: Any, server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""

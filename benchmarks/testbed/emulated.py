@@ -174,8 +174,7 @@ def train(task: Task) -> Dict[str, Any]:
         model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch,
                       task.jitter)
         names = [gradient.name for gradient in model.profile.gradients]
-        for name, weight in zip(names, model.weights):
-            kv.broadcast(name, weight, out=weight)
+        kv.broadcast(names, model.weights, out=model.weights)
         mx.nd.waitall()
         kv._barrier()
         begin, cpu, calls = time.monotonic(), _cpu_seconds(), []
