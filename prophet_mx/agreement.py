@@ -25,7 +25,9 @@ from .orders import Orders, decoded, encoded
 logger = logging.getLogger("prophet_mx")
 
 PROBE_BYTES = 16_000_000        # pulled at most by each worker to measure the link
-PROBE_SECONDS = 0.5             # after which no more is pulled for that
+PROBE_SECONDS = 0.25            # after which no more is asked for
+PROBE_KEY = 100_000             # bytes of the smallest key that is pulled
+PROBE_FIRST = 1_000_000         # bytes that are asked for at first
 
 
 class Agreement(NamedTuple):
@@ -104,21 +106,40 @@ class Agreeing:
         return [unit, in_order, rate, profiled and not compressed and not in_order, self._config.warmup]
 
     def _measure(self) -> float:
-        """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull."""
+        """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull.
+
+        That moment's shares of a link are uneven. Rank 0, whose rate decides, therefore also pulls alone: what it gets then, shared evenly
+        by machines of equal links, is the least that counts.
+        """
         self._raw.barrier()
+        alone = self._pull() if self._raw.rank == 0 else 0.0
+        self._raw.barrier()
+        return max(self._pull() / self._keys.servers, alone / max(self._keys.servers, self._raw.num_workers))
+
+    def _pull(self) -> float:
+        """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so that
+        all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
         begin = time.monotonic()
-        pulled = 0
-        largest = sorted(self._keys.shapes, key=lambda key: -self._keys.shapes[key].bytes)
-        for key in largest:
-            shape = self._keys.shapes[key]
-            if shape.bytes < 100_000 or pulled >= PROBE_BYTES or time.monotonic() - begin > PROBE_SECONDS:
-                break
-            array = mx.nd.empty(shape.shape, dtype=shape.dtype)
-            self._raw.pull(key, array)
-            array.wait_to_read()
-            pulled += shape.bytes
-        seconds = time.monotonic() - begin
-        return pulled / seconds / self._keys.servers if pulled > 1_000_000 else 0.0
+        left = sorted((key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY),
+                      key=lambda key: self._keys.shapes[key].bytes)
+        pulled = most = 0
+        rate, least = 0.0, PROBE_FIRST
+        while left and pulled < PROBE_BYTES and time.monotonic() - begin < PROBE_SECONDS:
+            keys: List[Key] = []
+            size = 0
+            while left and size < least:
+                keys.append(left.pop())
+                size += self._keys.shapes[keys[-1]].bytes
+            arrays = [mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype) for key in keys]
+            started = time.monotonic()
+            self._raw.pull(keys, arrays)
+            for array in arrays:
+                array.wait_to_read()
+            if size >= most:
+                most, rate = size, size / (time.monotonic() - started)
+            pulled += size
+            least *= 2
+        return rate if pulled > PROBE_FIRST else 0.0
 
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
         """The keys that are sliced, and how."""
