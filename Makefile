@@ -92,7 +92,7 @@ test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 bench: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 12 --iterations 5 --name $(BENCH) $(ARGS)
+	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)
 
 bench-full: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)

@@ -187,7 +187,7 @@ class Agreeing:
 
     def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
         """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
-        none. Blocks until every worker is here."""
-        array = mx.nd.array(encoded(mine if self._raw.rank == 0 else None, self.units))
+        none, as all other workers do. Blocks until every worker is here."""
+        array = mx.nd.array(encoded(mine, self.units))
         self._raw.pushpull(self.order_key, array, array)
         return decoded(array.asnumpy())

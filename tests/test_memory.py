@@ -41,7 +41,7 @@ for name in ("a", "b", "c"):
         kv.stats()
     all_answered(name, value, out)
     after = references(value, out)
-    assert after == before, (name, before, after)
+    assert before == after, (name, before, after)
     assert abs(sys.getrefcount(None) - none) < 40, (name, none, sys.getrefcount(None))      # the interpreter itself takes a few
 assert (out.asnumpy() == 2).all()
 threads = me.num_threads()
