@@ -17,12 +17,14 @@
 #                  link carries before the next, more urgent step is due, rate * (due - now). It only ever widens the
 #                  window: a wrong prediction cannot idle the link.
 #   lead limit     unanswered bytes < lead limit; else only the *head*, the earliest ready unit of the total order (round, position),
-#                  may go, and only while the unanswered bytes before it in that order are under the limit.
+#                  may go, and only while the unanswered bytes before it in that order are under the limit; and an urgent unit, while
+#                  the unanswered bytes that are more urgent are next to none: the other workers send it at once as well,
+#                  so that it will be answered soon, and holding it back would keep them waiting.
 #   order          no ready unit that is more urgent waits on the same link, unless the lead limit holds that one back.
 #
 # No deadlock: suppose every worker is stuck at its lead limit. Let u be the earliest unit, in the total order, that some worker sent and
 # that is unanswered; worker w has not sent it. If u is ready at w, then w's head is u or earlier, nothing before it is unanswered, so w
-# may send: contradiction. If u is not ready at w, its gradient waits for answers that the worker which did send u already has;
+# may send (what else w may send only helps): contradiction. If u is not ready at w, its gradient waits for answers that the worker which did send u already has;
 # an answered unit was sent, and is answered, everywhere: w waits for nothing. The argument needs the order to be the same on all workers,
 # and nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in. It also
 # holds if some workers have no lead limit, as those never hold u: so a worker may change its positions while it is unlimited, and be
@@ -58,6 +60,7 @@ cdef double START_RATE = layout.START_RATE      # bytes/s, until the first measu
 cdef double SHORTEST_UNIT = 0.001
 cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 4          # lead limit, in units
+cdef double URGENT_SHARE = 1 / 8.0  # of the lead limit: with less than this unanswered that is more urgent, a unit may go
 cdef double SAMPLE_SECONDS = 0.02   # busy time that makes one sample of a link's rate
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
 cdef int64_t IDLE_SLACK = 16384     # in flight up to here counts as an idle link: what a message costs besides payload is estimated
@@ -431,7 +434,7 @@ cdef class Scheduler:
         """The link's most urgent ready unit if the lead limit allows it, else its head if that may go, else -1."""
         cdef Link* link = &self.links[index]
         cdef int top = link.ready.items[0], head
-        if link.unanswered < self.lead_limit(link):
+        if link.unanswered < self.lead_limit(link) or self.lead_allows(top):
             return top
         head = self.head_of(&link.ready)
         return head if self.lead_allows(head) else -1
@@ -448,16 +451,36 @@ cdef class Scheduler:
         return head if self.lead_allows(head) else -1
 
     cdef bint lead_allows(self, int index) noexcept nogil:
-        """Whether the lead limit lets this ready unit go: on each of its links, too little is unanswered, or too little before it."""
+        """Whether the lead limit lets this ready unit go: on each of its links, too little is unanswered, or too little that is more
+        urgent, or too little before it and it is the head."""
         cdef Unit* unit = &self.units[index]
+        cdef int64_t limit
         cdef int i
         for i in range(self.n_links):
             if unit.link != WIDE and unit.link != i:
                 continue
-            if self.links[i].unanswered >= self.lead_limit(&self.links[i]):
-                if self.unanswered_before(i, index) >= self.lead_limit(&self.links[i]) or not self.is_head(i, index):
-                    return False
+            limit = self.lead_limit(&self.links[i])
+            if (self.links[i].unanswered >= limit and not self.urgent_allows(i, index, limit)
+                    and (self.unanswered_before(i, index) >= limit or not self.is_head(i, index))):
+                return False
         return True
+
+    cdef bint urgent_allows(self, int link, int index, int64_t limit) noexcept nogil:
+        """Whether next to nothing that is more urgent than the unit is sent on the link and not answered. Not for ByteScheduler's policy."""
+        cdef int64_t total = 0
+        cdef int other = self.links[link].sent
+        if self.kind == CREDIT:
+            return False
+        while other >= 0:
+            if self.before(other, index):
+                total += self.units[other].bytes
+            other = self.units[other].sent_before
+        other = self.wide_sent
+        while other >= 0:
+            if self.before(other, index):
+                total += self.units[other].bytes // self.n_links
+            other = self.units[other].sent_before
+        return total < URGENT_SHARE * limit
 
     cdef bint is_head(self, int link, int index) noexcept nogil:
         """Whether no ready unit that uses the link comes before this one in the total order."""

@@ -20,7 +20,8 @@ from .config import Config
 from .keys import Key, KeyBook
 from .layout import Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, order_matters, slicing_allowed
-from .orders import Orders, decoded, encoded
+from .order_exchange import decoded, encoded
+from .orders import Orders
 
 logger = logging.getLogger("prophet_mx")
 

@@ -24,10 +24,26 @@ from mxnet.kvstore import KVStore
 
 from . import _core
 from .keys import Key
-from .orders import Orders, decoded, encoded
+from .orders import Orders
 
 ROUND = 50                  # pushes of the clock: how soon a changed profile or rate is followed
 REPORTS = (2, 4, 8)         # pushes of the clock after that with a round's orders
+
+
+def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
+    """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
+    message = np.zeros(2 * units + 1, dtype=np.float32)
+    if orders is not None:
+        message[0] = 1
+        message[1:units + 1], message[units + 1:] = orders.ranks, orders.positions
+    return message
+
+
+def decoded(message: np.ndarray) -> Optional[Orders]:
+    """What :func:`encoded` was given."""
+    numbers = message.astype(int).tolist()
+    units = len(numbers) // 2
+    return Orders(numbers[1:units + 1], numbers[units + 1:]) if numbers[0] == 1 else None
 
 
 class Message(NamedTuple):

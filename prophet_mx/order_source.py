@@ -32,8 +32,7 @@ class OrderSource:
         """Bytes/s to all servers together since the last call, of the time in which anything was on its way; before anything was sent, what
         the connections carry.
 
-        Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together,
-        and a rate that is too high puts the first layers at the end of the total order, where the lead limit holds them back.
+        Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together.
         """
         state = self._driver.snapshot()
         links: List[dict] = state["links"]

@@ -26,6 +26,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .bound import finishing_order, lower_bound, worker_rate
 from .errors import ConfigError
 from .layout import cut, unit_bytes
+from .orders import AHEAD
 from .profile import GradientProfile
 from .simulated_worker import Timeline
 from .simulation import PLAIN, Simulation
@@ -74,10 +75,10 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: 
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
-    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree: that in which an ideal link
-    of one worker's ``rate`` (bytes/s) finishes them."""
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree (see orders.py); ``rate`` is one
+    worker's (bytes/s)."""
     ready = profile.ready_times()
-    order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / rate for unit in units])
+    order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / (AHEAD * rate) for unit in units])
     return [units[place] for place in order]
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import run_cluster
-from prophet_mx.orders import Orders, decoded, differ, encoded
+from prophet_mx.order_exchange import decoded, encoded
+from prophet_mx.orders import Orders, differ
 
 JOB = """
 import logging, sys, time

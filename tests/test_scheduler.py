@@ -56,6 +56,9 @@ class Model:
     def unanswered(self, link, before=None):
         return sum(self.share(u) for u in self.of_state("sent", link) if before is None or self.order(u) < before)
 
+    def unanswered_urgent(self, link, unit):
+        return sum(self.share(u) for u in self.of_state("sent", link) if self.urgency[u] < self.urgency[unit])
+
     def limit(self, link, name):
         return self.scheduler.link_state(link)[name]
 
@@ -74,7 +77,7 @@ class Model:
 
     def lead_allows(self, unit, link):
         lead = self.limit(link, "lead")
-        if self.unanswered(link) < lead:
+        if self.unanswered(link) < lead or (self.policy != "credit" and self.unanswered_urgent(link, unit) < lead / 8):
             return True
         head = min(self.of_state("ready", link), key=self.order)
         return unit == head and self.unanswered(link, self.order(unit)) < lead
