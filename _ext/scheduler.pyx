@@ -24,11 +24,11 @@
 #
 # No deadlock: suppose every worker is stuck at its lead limit. Let u be the earliest unit, in the total order, that some worker sent and
 # that is unanswered; worker w has not sent it. If u is ready at w, then w's head is u or earlier, nothing before it is unanswered, so w
-# may send (what else w may send only helps): contradiction. If u is not ready at w, its gradient waits for answers that the worker which did send u already has;
-# an answered unit was sent, and is answered, everywhere: w waits for nothing. The argument needs the order to be the same on all workers,
-# and nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in. It also
-# holds if some workers have no lead limit, as those never hold u: so a worker may change its positions while it is unlimited, and be
-# limited again once all have (order_exchange.py).
+# may send: contradiction. That w may send urgent units first changes nothing: there are only so many. If u is not ready at w, its
+# gradient waits for answers that the worker which did send u already has; an answered unit was sent, and is answered, everywhere: w
+# waits for nothing. The argument needs the order to be the same on all workers, and nothing else of it: round counts the requests of
+# one unit, so workers agree on it whatever order they call in. It also holds if some workers have no lead limit, as those never
+# hold u: so a worker may change its positions while it is unlimited, and be limited again once all have (order_exchange.py).
 from libc.math cimport INFINITY
 
 from prophet_mx import layout
@@ -466,7 +466,7 @@ cdef class Scheduler:
         return True
 
     cdef bint urgent_allows(self, int link, int index, int64_t limit) noexcept nogil:
-        """Whether next to nothing that is more urgent than the unit is sent on the link and not answered. Not for ByteScheduler's policy."""
+        """Whether next to nothing more urgent than the unit is unanswered on the link. Not for ByteScheduler's policy."""
         cdef int64_t total = 0
         cdef int other = self.links[link].sent
         if self.kind == CREDIT:
