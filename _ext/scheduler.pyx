@@ -398,7 +398,7 @@ cdef class Scheduler:
         """The unit to release next, or -1: the most urgent over all open links. Only the link `changed` is not as it was in the last
         call at the same time."""
         cdef int i, best = -1
-        cdef int wide = self.wide.items[0] if self.wide.count > 0 else -1
+        cdef int wide = self.allowed(&self.wide)
         cdef bint wide_open = wide >= 0
         cdef Link* link
         wake[0] = INFINITY
@@ -408,36 +408,30 @@ cdef class Scheduler:
                 wide_open = False
             if changed == ALL or changed == i:
                 link.opens = INFINITY
-                link.candidate = self.allowed(i) if link.ready.count > 0 else -1
+                link.candidate = self.allowed(&link.ready)
                 if link.candidate >= 0 and not self.window_open(i, link.candidate, t, &link.opens):
                     link.candidate = -1
             if link.opens < wake[0]:
                 wake[0] = link.opens
             if link.candidate >= 0 and (best < 0 or self.before(link.candidate, best)):
                 best = link.candidate
+        # A wide unit that only waits for a window goes before less urgent ones; one that the lead limit holds lets them pass.
         if wide < 0:
             return best
-        # A wide unit that only waits for a window goes before less urgent ones; one that the lead limit holds lets them pass.
-        if not self.lead_allows(wide):
-            wide = self.wide_head()
-            if wide < 0:
-                return best
-            wide_open = True
-            for i in range(self.n_links):
-                if not self.window_open(i, wide, t, wake):
-                    wide_open = False
         if best >= 0 and self.before(best, wide):
             return best
         return wide if wide_open else -1
 
-    cdef int allowed(self, int index) noexcept nogil:
-        """The link's most urgent ready unit if the lead limit allows it, else its head if that may go, else -1."""
-        cdef Link* link = &self.links[index]
-        cdef int top = link.ready.items[0], head
-        if link.unanswered < self.lead_limit(link) or self.lead_allows(top):
+    cdef int allowed(self, Heap* heap) noexcept nogil:
+        """The most urgent of these ready units if the lead limit allows it, else their head if that may go, else -1."""
+        cdef int top, head
+        if heap.count == 0:
+            return -1
+        top = heap.items[0]
+        if self.lead_allows(top):
             return top
-        head = self.head_of(&link.ready)
-        return head if self.lead_allows(head) else -1
+        head = self.head_of(heap)
+        return head if head != top and self.lead_allows(head) else -1
 
     cdef int head_of(self, Heap* heap) noexcept nogil:
         cdef int i, head = heap.items[0]
@@ -446,13 +440,9 @@ cdef class Scheduler:
                 head = heap.items[i]
         return head
 
-    cdef int wide_head(self) noexcept nogil:
-        cdef int head = self.head_of(&self.wide)
-        return head if self.lead_allows(head) else -1
-
     cdef bint lead_allows(self, int index) noexcept nogil:
         """Whether the lead limit lets this ready unit go: on each of its links, too little is unanswered, or too little that is more
-        urgent, or too little before it and it is the head."""
+        urgent (not for ByteScheduler's policy), or too little before it and it is the head."""
         cdef Unit* unit = &self.units[index]
         cdef int64_t limit
         cdef int i
@@ -460,27 +450,13 @@ cdef class Scheduler:
             if unit.link != WIDE and unit.link != i:
                 continue
             limit = self.lead_limit(&self.links[i])
-            if (self.links[i].unanswered >= limit and not self.urgent_allows(i, index, limit)
-                    and (self.unanswered_before(i, index) >= limit or not self.is_head(i, index))):
+            if self.links[i].unanswered < limit:
+                continue
+            if self.kind != CREDIT and self.unanswered_before(i, index, True) < URGENT_SHARE * limit:
+                continue
+            if self.unanswered_before(i, index, False) >= limit or not self.is_head(i, index):
                 return False
         return True
-
-    cdef bint urgent_allows(self, int link, int index, int64_t limit) noexcept nogil:
-        """Whether next to nothing more urgent than the unit is unanswered on the link. Not for ByteScheduler's policy."""
-        cdef int64_t total = 0
-        cdef int other = self.links[link].sent
-        if self.kind == CREDIT:
-            return False
-        while other >= 0:
-            if self.before(other, index):
-                total += self.units[other].bytes
-            other = self.units[other].sent_before
-        other = self.wide_sent
-        while other >= 0:
-            if self.before(other, index):
-                total += self.units[other].bytes // self.n_links
-            other = self.units[other].sent_before
-        return total < URGENT_SHARE * limit
 
     cdef bint is_head(self, int link, int index) noexcept nogil:
         """Whether no ready unit that uses the link comes before this one in the total order."""
@@ -493,17 +469,17 @@ cdef class Scheduler:
                 return False
         return True
 
-    cdef int64_t unanswered_before(self, int link, int index) noexcept nogil:
-        """Bytes sent on the link, not answered, and before the unit in the total order."""
+    cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil:
+        """Bytes sent on the link, not answered, and before the unit: by urgency, or in the total order."""
         cdef int64_t total = 0
         cdef int other = self.links[link].sent
         while other >= 0:
-            if self.ordered(other, index):
+            if self.before(other, index) if by_urgency else self.ordered(other, index):
                 total += self.units[other].bytes
             other = self.units[other].sent_before
         other = self.wide_sent
         while other >= 0:
-            if self.ordered(other, index):
+            if self.before(other, index) if by_urgency else self.ordered(other, index):
                 total += self.units[other].bytes // self.n_links
             other = self.units[other].sent_before
         return total

@@ -34,6 +34,12 @@ def forward_order(ready: Dict[int, float], steps: Sequence[Sequence[int]]) -> Li
     return order + sorted(gradient for gradient in ready if gradient not in known)
 
 
+def total_order(ready: Sequence[float], sizes: Sequence[int], rate: float) -> List[int]:
+    """The total order of units that are given most urgent first, by when each becomes ready (seconds) and its bytes. ``rate`` is what the
+    worker sends to all servers (bytes/s)."""
+    return finishing_order(ready, [max(1, size) / (AHEAD * rate) for size in sizes])
+
+
 def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Sequence[Sequence[int]], rate: float) -> Orders:
     """The orders of ``units``, each (gradient, bytes), the units of one gradient being in the order of its slices.
 
@@ -42,8 +48,7 @@ def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Seq
     urgency = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
     last = len(urgency)
     by_rank = sorted(range(len(units)), key=lambda unit: (urgency.get(units[unit][0], last + units[unit][0]), unit))
-    finished = finishing_order([ready.get(units[unit][0], NEVER) for unit in by_rank],
-                               [max(1, units[unit][1]) / (AHEAD * rate) for unit in by_rank])
+    finished = total_order([ready.get(units[unit][0], NEVER) for unit in by_rank], [units[unit][1] for unit in by_rank], rate)
     ranks, positions = [0] * len(units), [0] * len(units)
     for rank, unit in enumerate(by_rank):
         ranks[unit] = rank

@@ -23,10 +23,10 @@ import statistics
 from dataclasses import dataclass, fields
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .bound import finishing_order, lower_bound, worker_rate
+from .bound import lower_bound, worker_rate
 from .errors import ConfigError
 from .layout import cut, unit_bytes
-from .orders import AHEAD
+from .orders import total_order
 from .profile import GradientProfile
 from .simulated_worker import Timeline
 from .simulation import PLAIN, Simulation
@@ -75,10 +75,9 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: 
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
-    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree (see orders.py); ``rate`` is one
-    worker's (bytes/s)."""
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree; ``rate`` is one worker's (bytes/s)."""
     ready = profile.ready_times()
-    order = finishing_order([ready[unit.gradient] for unit in units], [unit.bytes / (AHEAD * rate) for unit in units])
+    order = total_order([ready[unit.gradient] for unit in units], [unit.bytes for unit in units], rate)
     return [units[place] for place in order]
 
 
