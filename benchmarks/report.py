@@ -11,16 +11,28 @@ import statistics
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx import __version__
 
 from .cells import Cell, Load
+from .stolen import Stolen
 from .testbed.goodput import Goodput
 
 
+Results = List[Dict[str, Any]]                                 # the workers' results of one job, by rank
+
+
+class Job(NamedTuple):
+    """A job that ran: its workers' results, and what was stolen meanwhile."""
+
+    workers: Results
+    stolen: Stolen
+
+
 class Row(NamedTuple):
-    """One method in one cell. Times: ms per iteration over all repeats, workers and iterations after the warm-up."""
+    """One method in one cell. Times: ms per iteration over all repeats, workers and iterations after the warm-up. An iteration is
+    undisturbed if the machine's host took no more than a set share of a core while it ran; how long it took does not count."""
 
     cell: str
     method: str
@@ -42,6 +54,9 @@ class Row(NamedTuple):
     iterations: int             # measured
     wrong: int                  # elements with a wrong value
     stolen_percent: float       # of a core, that the machine's host gave to others meanwhile
+    undisturbed: int            # of the iterations
+    undisturbed_ms: Optional[float] = None          # median of these, if there are any
+    undisturbed_over_bound: Optional[float] = None
 
 
 def machine() -> str:
@@ -56,12 +71,19 @@ def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
     return [later - earlier for earlier, later in zip(starts, starts[1:])]
 
 
-def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, repeats: Sequence[List[Dict[str, Any]]],
-             warmup: int, stolen: float = 0.0) -> Row:
-    """The row of a method: ``repeats`` holds, for each repeat, the workers' results; ``stolen`` is in cores."""
-    times = [[time * 1e3 for result in workers for time in iteration_times(result, warmup)] for workers in repeats]
+def undisturbed_times(job: Job, warmup: int, max_stolen: float) -> List[float]:
+    """Seconds of those iterations of a job's workers during which at most ``max_stolen`` cores were taken."""
+    return [later - earlier for result in job.workers for earlier, later in zip(result["starts"][warmup:], result["starts"][warmup + 1:])
+            if job.stolen.cores(earlier, later) <= max_stolen]
+
+
+def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequence[Job], warmup: int, max_stolen: float) -> Row:
+    """The row of a method: ``jobs`` are its repeats."""
+    times = [[time * 1e3 for result in job.workers for time in iteration_times(result, warmup)] for job in jobs]
     pooled = sorted(time for repeat in times for time in repeat)
-    results = [result for workers in repeats for result in workers]
+    undisturbed = [time * 1e3 for job in jobs for time in undisturbed_times(job, warmup, max_stolen)]
+    quiet = statistics.median(undisturbed) if undisturbed else None
+    results = [result for job in jobs for result in job.workers]
     median = statistics.median(pooled)
     return Row(
         cell=str(cell), method=method, time_ms=round(median, 1), p10_ms=round(_quantile(pooled, 0.1), 1),
@@ -75,7 +97,9 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, repeats: Seq
         server_cpu_percent=round(100 * statistics.fmean(r["server_cpu_seconds"] / r["wall_seconds"] for r in results), 1),
         memory_mb=round(statistics.fmean(r["memory_bytes"] for r in results) / 1e6, 1),
         iterations=len(pooled), wrong=sum(r["wrong"] for r in results),
-        stolen_percent=round(100 * stolen, 1))
+        stolen_percent=round(100 * statistics.fmean(job.stolen.cores() for job in jobs), 1), undisturbed=len(undisturbed),
+        undisturbed_ms=None if quiet is None else round(quiet, 1),
+        undisturbed_over_bound=None if quiet is None else round(quiet / load.bound / 1e3, 3))
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -104,13 +128,20 @@ def markdown(rows: Sequence[Row]) -> str:
         parts.append(
             f"**{cell}**: {first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, link goodput "
             f"{first.goodput_gbit:.3f} Gbit/s each way, bound {first.bound_ms:g} ms\n\n"
-            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | servers' CPU | memory, MB | stolen |\n"
-            "|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
+            "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | servers' CPU | memory, MB | stolen "
+            "| undisturbed |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
                 f"| {row.method} | {row.time_ms:.0f} | {row.p10_ms:.0f} to {row.p90_ms:.0f} | {row.mean_ms:.0f} | "
                 f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% | "
-                f"{row.server_cpu_percent:.0f}% | {row.memory_mb:.0f} | {row.stolen_percent:.0f}% |"
+                f"{row.server_cpu_percent:.0f}% | {row.memory_mb:.0f} | {row.stolen_percent:.0f}% | {_undisturbed(row)} |"
                 + (f" **{row.wrong} wrong values**" if row.wrong else "") + "\n" for row in mine))
     return "\n".join(parts)
+
+
+def _undisturbed(row: Row) -> str:
+    count = f"{row.undisturbed} of {row.iterations}"
+    if row.undisturbed_ms is None or row.undisturbed_over_bound is None:
+        return count
+    return f"{row.undisturbed_ms:.0f} ({row.undisturbed_over_bound:.3f}), {count}"
 
 
 def compact(path: Path) -> str:

@@ -4,9 +4,10 @@
 
 Each cell gets a testbed of its own, whose goodput is measured first. The methods take turns (A B C A B C ...), so that what
 happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every value that a worker pulls is checked.
-A virtual machine may lose its processor to others for a time: ``--max-stolen 0.1`` repeats a job during which more than a tenth
-of a core was taken, up to ``--tries`` times, and keeps the least disturbed; the choice does not look at the times. Other work
-on the machine that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
+A virtual machine may lose its processor to others for a time. Beside the median of all iterations stands that of the undisturbed
+ones, during which at most a tenth of a core was taken (``--max-stolen``). A job that was disturbed more over its whole length
+is repeated up to ``--tries`` times, and the least disturbed is kept; neither choice looks at the times. Other work on the machine
+that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
 The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
 """
 import argparse
@@ -17,13 +18,13 @@ import statistics
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
 
 from .cells import Cell, Load
 from .methods import METHODS, STANDARD, Method, parse
-from .report import Row, iteration_times, make_row, markdown, write
+from .report import Job, Row, iteration_times, make_row, markdown, write
 from .stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
 from .testbed.__main__ import EXIT_NEEDS_ROOT
@@ -31,16 +32,6 @@ from .testbed.emulated import Task
 from .testbed.job import run_job
 
 RESULTS = Path(__file__).with_name("results")
-
-Results = List[Dict[str, Any]]                                 # the workers' results of one job, by rank
-
-
-class Job(NamedTuple):
-    """A job that ran: its workers' results, and the share of a core that was stolen meanwhile."""
-
-    workers: Results
-    stolen: float
-
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
@@ -83,7 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
-                        help="processor time that others may take during a job, in cores (default 0.1)")
+                        help="processor time that others may take during an undisturbed iteration or job, in cores (default 0.1)")
     parser.add_argument("--tries", type=_count, default=1, help="how often to run a job that was disturbed more (default 1)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
@@ -141,12 +132,11 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                 jobs[method.name].append(job)
                 times = [time for worker in job.workers for time in iteration_times(worker, options.warmup)]
                 print(f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms "
-                      f"({job.stolen:.0%} of a core stolen)", flush=True)
+                      f"({job.stolen.cores():.0%} of a core stolen)", flush=True)
                 if options.raw:
                     options.raw.mkdir(parents=True, exist_ok=True)
                     (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(job.workers))
-    return [make_row(cell, method.name, load, goodput, [job.workers for job in jobs[method.name]], options.warmup,
-                     statistics.fmean(job.stolen for job in jobs[method.name]))
+    return [make_row(cell, method.name, load, goodput, jobs[method.name], options.warmup, options.max_stolen)
             for method in methods if method.name not in broken]
 
 
@@ -170,12 +160,12 @@ def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: ar
     least: Optional[Job] = None
     for _ in range(options.tries):
         with turn(options.lock):
-            stolen = Stolen()
-            workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
-            job = Job(workers, stolen.cores())
-        if least is None or job.stolen < least.stolen:
+            with Stolen() as stolen:
+                workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
+            job = Job(workers, stolen)
+        if least is None or job.stolen.cores() < least.stolen.cores():
             least = job
-        if least.stolen <= options.max_stolen:
+        if least.stolen.cores() <= options.max_stolen:
             break
     assert least is not None
     return least

@@ -1,10 +1,13 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
+import time
+
 import pytest
 
 from benchmarks.cells import Cell
 from benchmarks.methods import METHODS, STANDARD
-from benchmarks.report import Row, iteration_times, make_row, markdown, write
+from benchmarks.report import Job, Row, iteration_times, make_row, markdown, write
 from benchmarks.run import main
+from benchmarks.stolen import Stolen
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.bound import lower_bound, rho, worker_rate
@@ -94,23 +97,53 @@ def result(starts, wrong=0):
             "server_cpu_seconds": 2.0, "memory_bytes": 3_000_000}
 
 
+class Recorded:
+    """What was stolen: ``cores`` from ``since`` on, nothing before."""
+
+    def __init__(self, since, cores):
+        self.begin, self.taken = since, cores
+
+    def cores(self, since=0, until=20):
+        return self.taken * max(0, until - max(since, self.begin)) / (until - since)
+
+
 def test_a_row_drops_the_warm_up_and_takes_the_median():
     assert iteration_times(result([0, 5, 6, 8]), warmup=1) == [1, 2]
     cell = Cell.parse("resnet50_v1,rho=1")
     load = cell.load(118e6)
-    repeats = [[result([0, 9, 10, 12]), result([0, 9, 10, 13])], [result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])]]
-    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), repeats, warmup=1)
+    jobs = [Job([result([0, 9, 10, 12]), result([0, 9, 10, 13])], Recorded(11, 0.5)),
+            Job([result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])], Recorded(11.8, 0.5))]
+    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs, warmup=1, max_stolen=0.1)
     assert (row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (1500, 1000, 3000, 8, 3)
     assert row.repeats_ms == "1500 1500" and row.cpu_percent == 10 and row.calls_ms == 1
     assert row.server_cpu_percent == 20 and row.memory_mb == 3
     assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3)
+    assert row.stolen_percent == pytest.approx(100 * (0.5 * 9 + 0.5 * 8.2) / 20 / 2, abs=0.1)
+    assert (row.undisturbed, row.undisturbed_ms) == (6, 1000)           # four of one second and, with little stolen, two of two
+    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs[:1], warmup=2, max_stolen=0.1)
+    assert (row.undisturbed, row.undisturbed_ms, row.undisturbed_over_bound) == (0, None, None)
+
+
+def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
+    seconds = iter([5.0, 5.0, 7.0])
+    with monkeypatch.context() as patch:
+        patch.setattr("benchmarks.stolen._stolen_seconds", lambda: next(seconds, 7.0))
+        with Stolen() as stolen:
+            begin = time.monotonic()
+            time.sleep(0.35)
+        end = time.monotonic()
+    assert stolen.cores() * (end - begin) == pytest.approx(2.0, rel=0.1)
+    assert stolen.cores(begin, begin + 0.05) == 0.0 and stolen.cores(begin + 0.25, end) == 0.0
+    assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0                # two seconds within a tenth of one
 
 
 def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
     row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 20.0, 300.0, 10, 7,
-              3.0)
+              3.0, 0)
     table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
     assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
+    assert "0 of 10" in markdown([row]) and "1480 (1.480), 4 of 10" in markdown([row._replace(
+        undisturbed=4, undisturbed_ms=1480.0, undisturbed_over_bound=1.48)])
     assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])
     assert table.read_text().splitlines()[0].startswith("cell,method,time_ms") and "cores" in table.read_text()
 
