@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from benchmarks import repeatability, validate_simulator
+from benchmarks import processor, repeatability, validate_simulator
 from benchmarks.report import compact
 from benchmarks.validate_simulator import predict, read
 
@@ -62,3 +62,50 @@ def test_the_simulators_error_is_reported_row_by_row(tmp_path, capsys):
     measured = {key: time / 1.2 for key, time in true.items()}
     result(tmp_path / "a.csv", measured)
     assert validate_simulator.main(arguments) == 1
+
+
+PERF = """
+   70     71.000100:
+\tffffffff81e2c080 __sys_recvfrom ([kernel.kallsyms])
+\tffffffff821ea011 do_syscall_64 ([kernel.kallsyms])
+\t          10a974 __libc_recv (/usr/lib/libc.so.6)
+
+   70     71.000200:
+\tffffffff81e2c080 __tcp_transmit_skb ([kernel.kallsyms])
+\tffffffff81e2c081 handle_softirqs ([kernel.kallsyms])
+\tffffffff821ea011 __sys_sendto ([kernel.kallsyms])
+
+   80     71.200000:
+\t         1346ee2 ps::Van::Send(ps::Message const&) (/usr/lib/python3/mxnet/libmxnet.so)
+\t               1 [unknown] ([unknown])
+
+   80     71.300000:
+\t          109a1 __memmove_avx_unaligned_erms (/usr/lib/libc.so.6)
+
+   90     71.400000:
+\t          209a1 Scheduler_ordered (/usr/lib/python3/prophet_mx/_core.so)
+
+    0     71.500000:
+\tffffffff821ef72b default_idle ([kernel.kallsyms])
+
+   70     72.500000:
+\tffffffff81e2c080 __sys_recvfrom ([kernel.kallsyms])
+"""
+
+
+def test_samples_of_the_processors_are_counted_by_role_and_kind():
+    found = list(processor.samples(PERF))
+    assert [sample.pid for sample in found] == [70, 70, 80, 80, 90, 0, 70] and found[0].time == 71.0001
+    assert found[0].stack[2] == "__libc_recv (libc.so.6)"
+    counted = processor.count(found, {70: "worker", 80: "server"}, 71.0, 72.0)
+    assert counted == {("worker", "network: receive"): 1, ("worker", "network: packets"): 1, ("server", "messages"): 1,
+                       ("server", "copies"): 1, ("others", "prophet_mx"): 1}
+
+
+def test_the_table_of_processor_time_has_a_column_per_method():
+    profiles = [processor.Profile("p3", 100.0, 1.25, 0.1, {("worker", "messages"): 20.0, ("worker", "copies"): 30.0}),
+                processor.Profile("fifo", 90.0, 1.1, 0.0, {("worker", "copies"): 10.0, ("server", "Python"): 1.0})]
+    lines = processor.markdown(profiles).splitlines()
+    assert lines[0].endswith("| p3 | fifo |") and lines[2] == "| **workers** | all | **50** | **10** |"
+    assert lines[3:5] == ["| | copies | 30 | 10 |", "| | messages | 20 | 0 |"]
+    assert "| **servers** | all | **0** | **1** |" in lines and "| time / bound | | 1.250 | 1.100 |" in lines
