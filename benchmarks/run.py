@@ -5,9 +5,9 @@
 Each cell gets a testbed of its own, whose goodput is measured first. The methods take turns (A B C A B C ...), so that what
 happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every value that a worker pulls is checked.
 A virtual machine may lose its processor to others for a time. Beside the median of all iterations stands that of the undisturbed
-ones, during which at most a tenth of a core was taken (``--max-stolen``). A job that was disturbed more over its whole length
-is repeated up to ``--tries`` times, and the least disturbed is kept; neither choice looks at the times. Other work on the machine
-that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
+ones, during which at most a tenth of a core was taken (``--max-stolen``); how long they took does not count. ``--tries 5
+--undisturbed 40`` adds jobs, up to five, to a method that does not have 40 of them yet. Other work on the machine that shall not run
+beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
 The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
 """
 import argparse
@@ -24,7 +24,7 @@ from prophet_mx.errors import ProphetError
 
 from .cells import Cell, Load
 from .methods import METHODS, STANDARD, Method, parse
-from .report import Job, Row, iteration_times, make_row, markdown, write
+from .report import Job, Row, iteration_times, make_row, markdown, undisturbed_times, write
 from .stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
 from .testbed.__main__ import EXIT_NEEDS_ROOT
@@ -74,8 +74,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
-                        help="processor time that others may take during an undisturbed iteration or job, in cores (default 0.1)")
-    parser.add_argument("--tries", type=_count, default=1, help="how often to run a job that was disturbed more (default 1)")
+                        help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)")
+    parser.add_argument("--undisturbed", type=_count, default=1, metavar="N",
+                        help="iterations to have undisturbed per method and cell, all workers' together (default 1)")
+    parser.add_argument("--tries", type=_count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
@@ -118,9 +120,9 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
               f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s", flush=True)
         if goodput.shortfall(cell.rate):
             print(goodput.shortfall(cell.rate), file=sys.stderr, flush=True)
-        for repeat in range(options.repeats):
+        for repeat in range(max(options.repeats, options.tries)):
             for method in methods:
-                if method.name in broken:
+                if method.name in broken or repeat >= options.repeats and enough(jobs[method.name], options):
                     continue
                 try:
                     job = run_method(bed, cell, load, method, options,
@@ -131,8 +133,9 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                     continue
                 jobs[method.name].append(job)
                 times = [time for worker in job.workers for time in iteration_times(worker, options.warmup)]
-                print(f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms "
-                      f"({job.stolen.cores():.0%} of a core stolen)", flush=True)
+                quiet = undisturbed_times(job, options.warmup, options.max_stolen)
+                print(f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms ({job.stolen.cores():.0%} of a core "
+                      f"stolen, {len(quiet)} of {len(times)} iterations undisturbed)", flush=True)
                 if options.raw:
                     options.raw.mkdir(parents=True, exist_ok=True)
                     (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(job.workers))
@@ -153,22 +156,17 @@ def turn(lock: Optional[Path]) -> Iterator[None]:
 
 def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace,
                env: Mapping[str, str]) -> Job:
-    """Run one job, again if it was disturbed too much, and return the least disturbed. Raises TestbedError."""
+    """Run one job. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
     task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, bool(options.raw), cell.slowdown,
                 cell.jitter or 0.0)
-    least: Optional[Job] = None
-    for _ in range(options.tries):
-        with turn(options.lock):
-            with Stolen() as stolen:
-                workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
-            job = Job(workers, stolen)
-        if least is None or job.stolen.cores() < least.stolen.cores():
-            least = job
-        if least.stolen.cores() <= options.max_stolen:
-            break
-    assert least is not None
-    return least
+    with turn(options.lock), Stolen() as stolen:
+        return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)
+
+
+def enough(jobs: Sequence[Job], options: argparse.Namespace) -> bool:
+    """Whether enough iterations were undisturbed."""
+    return sum(len(undisturbed_times(job, options.warmup, options.max_stolen)) for job in jobs) >= options.undisturbed
 
 
 def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:

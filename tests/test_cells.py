@@ -1,4 +1,5 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
+import argparse
 import time
 
 import pytest
@@ -6,7 +7,7 @@ import pytest
 from benchmarks.cells import Cell
 from benchmarks.methods import METHODS, STANDARD
 from benchmarks.report import Job, Row, iteration_times, make_row, markdown, write
-from benchmarks.run import main
+from benchmarks.run import enough, main
 from benchmarks.stolen import Stolen
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
@@ -122,6 +123,12 @@ def test_a_row_drops_the_warm_up_and_takes_the_median():
     assert (row.undisturbed, row.undisturbed_ms) == (6, 1000)           # four of one second and, with little stolen, two of two
     row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs[:1], warmup=2, max_stolen=0.1)
     assert (row.undisturbed, row.undisturbed_ms, row.undisturbed_over_bound) == (0, None, None)
+
+
+def test_jobs_are_added_until_enough_iterations_were_undisturbed():
+    options = argparse.Namespace(warmup=1, max_stolen=0.1, undisturbed=3)
+    quiet, disturbed = (Job([result([0, 9, 10, 12])], Recorded(since, 0.5)) for since in (20, 0))
+    assert enough([quiet, disturbed, quiet], options) and not enough([quiet, disturbed], options)
 
 
 def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
