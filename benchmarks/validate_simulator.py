@@ -3,8 +3,8 @@
     python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
     python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv
 
-Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput. Stock MXNet's push+pull and
-P3 have no model and are left out.
+Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput and compared with the median of the
+undisturbed iterations, if there were any. Stock MXNet's push+pull and P3 have no model and are left out.
 
 What messages cost the processors of this machine is no property of the scheduler, and is fitted: ``--fit N`` takes the first N
 cells, tries the values of GRID one parameter after the other, twice, for the least mean error, and writes the costs to a JSON
@@ -74,7 +74,7 @@ def read(paths: Sequence[Path]) -> List[Measured]:
             for row in csv.DictReader(file):
                 if row["method"] in POLICY_OF:
                     rows.append(Measured(Cell.parse(row["cell"]), row["method"], float(row["goodput_gbit"]) * 1e9 / 8,
-                                         float(row["time_ms"]) / 1e3))
+                                         float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3))
     return rows
 
 

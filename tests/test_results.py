@@ -43,6 +43,12 @@ def test_repeats_without_a_common_row_are_refused(tmp_path):
         repeatability.main([str(first), str(second)])
 
 
+@pytest.mark.parametrize("undisturbed, seconds", [("190.0", 0.19), ("", 0.2)])
+def test_the_simulator_is_compared_with_undisturbed_iterations_if_there_were_any(tmp_path, undisturbed, seconds):
+    (tmp_path / "a.csv").write_text(f'cell,method,time_ms,goodput_gbit,undisturbed_ms\n"{CELL}",prophet,200.0,0.95,{undisturbed}\n')
+    assert [row.seconds for row in read([tmp_path / "a.csv"])] == [seconds]
+
+
 def test_the_simulators_error_is_reported_row_by_row(tmp_path, capsys):
     costs = {"message_seconds": 1e-4}
     (tmp_path / "costs.json").write_text(json.dumps({"costs": costs, "cells": [CELL]}))
