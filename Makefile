@@ -99,7 +99,7 @@ bench-full: build
 
 bench-cells: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,push+pull,p3,credit,prophet \
-	  --repeats 1 --warmup 14 --iterations 5 --name cells $(ARGS)
+	  --repeats 1 --warmup 14 --iterations 8 --name cells $(ARGS)
 
 bench-ablation: build
 	@$(RUN) benchmarks.run --cell resnet50_v1,rho=1,compute=0.8 --cell vgg16,rho=1,compute=0.8 --methods $(ABLATION) \
