@@ -27,13 +27,10 @@ from prophet_mx.errors import ProphetError
 
 from .cells import Cell, Load
 from .methods import Method, parse
-from .report import Job, iteration_times, machine
-from .run import RESULTS
-from .stolen import Stolen
-from .testbed import NeedsRoot, Testbed, TestbedError, measure
-from .testbed.__main__ import EXIT_NEEDS_ROOT
-from .testbed.emulated import Task
-from .testbed.job import run_job
+from .report import iteration_times, machine
+from .run import RESULTS, add_job_options, run_method
+from .testbed import Testbed, TestbedError, measure
+from .testbed.exits import exit_code
 
 RATE = 499                                                     # samples per second and core; not a multiple of what ticks
 IDLE = 0                                                       # the kernel's own process
@@ -147,15 +144,14 @@ class Profile(NamedTuple):
 
 def profile(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace) -> Profile:
     """Run one job. Raises TestbedError."""
-    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, False, cell.slowdown, cell.jitter or 0.0)
     with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
-        with Profiler(folder) as profiler, Stolen() as stolen:
-            job = Job(run_job(bed, load.profile, task, {**load.env, **method.env}, options.timeout), stolen)
+        with Profiler(folder) as profiler:
+            job = run_method(bed, cell, load, method, options, {})
         found = profiler.samples()
     starts = job.workers[0]["starts"][options.warmup:]
     time = statistics.median(time for result in job.workers for time in iteration_times(result, options.warmup))
     counted = count(found, profiler.roles, starts[0], starts[-1])
-    return Profile(method.name, time * 1e3, time / load.bound, stolen.cores(starts[0], starts[-1]),
+    return Profile(method.name, time * 1e3, time / load.bound, job.stolen.cores(starts[0], starts[-1]),
                    {key: number / RATE * 1e3 / (len(starts) - 1) for key, number in counted.items()})
 
 
@@ -182,9 +178,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processor", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cell", default="resnet50_v1,rho=1,scale=1,rate=3Gbit", help="as for benchmarks.run")
     parser.add_argument("--methods", default="pushpull,prophet", help="as for benchmarks.run")
-    parser.add_argument("--iterations", type=int, default=10, help="measured iterations (default 10)")
-    parser.add_argument("--warmup", type=int, default=14, help="iterations before them (default 14)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
+    add_job_options(parser)
     parser.add_argument("--name", help="write NAME.md to benchmarks/results")
     options = parser.parse_args(arguments)
     try:
@@ -192,12 +186,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         with Testbed(cell.workers, cell.servers, cell.rate) as bed:
             load = cell.load(measure(bed).link)
             table = markdown([profile(bed, cell, load, method, options) for method in methods])
-    except NeedsRoot as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_NEEDS_ROOT
     except ProphetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     text = f"{machine()}\n\n`{shlex.join(['python', '-m', 'benchmarks.processor'] + arguments)}`\n\n**{cell}**\n\n{table}"
     print(text)
     if options.name:

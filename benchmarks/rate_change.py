@@ -17,9 +17,9 @@ from prophet_mx.errors import ProphetError
 
 from .cells import Cell
 from .methods import METHODS
-from .testbed import NeedsRoot, Testbed, measure
-from .testbed.__main__ import EXIT_NEEDS_ROOT
+from .testbed import Testbed, measure
 from .testbed.emulated import Task
+from .testbed.exits import exit_code
 from .testbed.job import run_job
 
 ALLOWED = 1.10                                                 # of the new bound
@@ -39,12 +39,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         cell = Cell.parse(options.cell)
         with Testbed(cell.workers, cell.servers, cell.rate) as bed:
             return report(*run(bed, cell, options.method, options.iterations))
-    except NeedsRoot as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_NEEDS_ROOT
     except ProphetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
 
 
 def run(bed: Testbed, cell: Cell, method: str, iterations: int) -> Tuple[List[float], List[Tuple[float, float]]]:

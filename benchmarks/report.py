@@ -11,7 +11,7 @@ import statistics
 import sys
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx import __version__
 
@@ -67,14 +67,19 @@ def machine() -> str:
 
 def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
     """Seconds of each iteration of a worker's result, without the first ``warmup``."""
-    starts = result["starts"][warmup:]
-    return [later - earlier for earlier, later in zip(starts, starts[1:])]
+    return [end - start for start, end in _iterations(result, warmup)]
 
 
 def undisturbed_times(job: Job, warmup: int, max_stolen: float) -> List[float]:
     """Seconds of those iterations of a job's workers during which at most ``max_stolen`` cores were taken."""
-    return [later - earlier for result in job.workers for earlier, later in zip(result["starts"][warmup:], result["starts"][warmup + 1:])
-            if job.stolen.cores(earlier, later) <= max_stolen]
+    return [end - start for result in job.workers for start, end in _iterations(result, warmup)
+            if job.stolen.cores(start, end) <= max_stolen]
+
+
+def _iterations(result: Dict[str, Any], warmup: int) -> List[Tuple[float, float]]:
+    """When each began and ended."""
+    starts = result["starts"][warmup:]
+    return list(zip(starts, starts[1:]))
 
 
 def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequence[Job], warmup: int, max_stolen: float) -> Row:

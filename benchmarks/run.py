@@ -27,8 +27,8 @@ from .methods import METHODS, STANDARD, Method, parse
 from .report import Job, Row, iteration_times, make_row, markdown, undisturbed_times, write
 from .stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
-from .testbed.__main__ import EXIT_NEEDS_ROOT
 from .testbed.emulated import Task
+from .testbed.exits import exit_code
 from .testbed.job import run_job
 
 RESULTS = Path(__file__).with_name("results")
@@ -46,10 +46,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             rows += found
             failed = failed or len(found) < len(options.methods) or any(row.wrong for row in found)
     except NeedsRoot as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_NEEDS_ROOT
+        return exit_code(error)
     except ProphetError as error:
-        print(f"error: {error}", file=sys.stderr)
+        exit_code(error)
         failed = True
     except KeyboardInterrupt:
         return 130
@@ -70,15 +69,12 @@ def _parser() -> argparse.ArgumentParser:
                         help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in "
                              "prophet:PROPHET_UNIT=4MB")
     parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
-    parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
+    add_job_options(parser)
     parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
                         help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)")
     parser.add_argument("--undisturbed", type=_count, default=1, metavar="N",
                         help="iterations to have undisturbed per method and cell, all workers' together (default 1)")
     parser.add_argument("--tries", type=_count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
-    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
     parser.add_argument("--timeline", type=Path, metavar="FOLDER",
@@ -86,6 +82,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--raw", type=Path, metavar="FOLDER",
                         help="keep the workers' results, with the time of every operation, as JSON")
     return parser
+
+
+def add_job_options(parser: argparse.ArgumentParser) -> None:
+    """What :func:`run_method` reads."""
+    parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
+    parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
+    parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
 
 
 def _methods(text: str) -> List[str]:
@@ -126,7 +130,7 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                     continue
                 try:
                     job = run_method(bed, cell, load, method, options,
-                                     _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"))
+                                     _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"), bool(options.raw))
                 except TestbedError as error:
                     print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
                     broken.add(method.name)
@@ -155,10 +159,10 @@ def turn(lock: Optional[Path]) -> Iterator[None]:
 
 
 def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace,
-               env: Mapping[str, str]) -> Job:
-    """Run one job. Raises TestbedError."""
+               env: Mapping[str, str], spans: bool = False) -> Job:
+    """Run one job; ``spans`` as in Task. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
-    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, bool(options.raw), cell.slowdown,
+    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, spans, cell.slowdown,
                 cell.jitter or 0.0)
     with turn(options.lock), Stolen() as stolen:
         return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)

@@ -16,11 +16,10 @@ from typing import List, Optional, Sequence
 from prophet_mx.config import parse_rate
 from prophet_mx.errors import ProphetError
 
+from .exits import exit_code
 from .goodput import measure
 from .job import node_environment
 from .network import NeedsRoot, Testbed, clean_stale, needed_privileges
-
-EXIT_NEEDS_ROOT = 3
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -50,12 +49,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             if goodput.shortfall(options.rate):
                 print(goodput.shortfall(options.rate), file=sys.stderr)
             return _run(bed, options.command) if options.what == "run" else 0
-    except NeedsRoot as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_NEEDS_ROOT
     except ProphetError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+        return exit_code(error)
     except KeyboardInterrupt:
         return 130
 
