@@ -673,8 +673,8 @@ cdef class Scheduler:
         return index
 
     def set_steps(self, step_of, due) -> None:
-        """Take the stepwise pattern: ``step_of[gradient]`` is its step, ``due[step]`` when the step is ready, in seconds after the
-        iteration's first ready gradient."""
+        """Take the stepwise pattern: ``step_of[gradient]`` is its step, -1 if it is in none, ``due[step]`` when the step is ready, in seconds
+        after the iteration's first ready gradient."""
         cdef int* steps
         cdef double* dues
         steps, dues = NULL, NULL
@@ -826,7 +826,7 @@ cdef int copy_steps(step_of, due, int** steps, double** dues) except -1:
     if steps[0] == NULL or dues[0] == NULL:
         raise MemoryError()
     for i, step in enumerate(step_of):
-        if not 0 <= step < len(due):
+        if not -1 <= step < len(due):
             raise ValueError(f"gradient {i} is in step {step}, of {len(due)}")
         steps[0][i] = step
     for i, seconds in enumerate(due):

@@ -14,7 +14,10 @@ FOLLOW_SPAN = 3         # iterations to record for one that is complete: its las
 
 
 class ProfileLearner:
-    """Collects the driver's ready events and keeps the profile current.
+    """Collects the driver's ready events and keeps the profile current, whichever gradients a job pushes.
+
+    A gradient that the profile does not have (an unfrozen layer, a new bucket, a saved profile of other layers) is in none of its steps
+    until it is added: after ``warmup`` iterations, as in the first profile.
 
     Parameters
     ----------
@@ -26,13 +29,13 @@ class ProfileLearner:
         self._driver = driver
         self._warmup = warmup
         self._times: Dict[int, Dict[int, float]] = {}       # iteration -> gradient -> time of its last ready unit
-        self._samples: List[List[Optional[float]]] = []
-        self._gradients: List[int] = []                     # of the profile: gradient index in forward order
+        self._samples: List[Dict[int, float]] = []          # likewise, of the iterations that are to make or to extend the profile
+        self._gradients: List[int] = []                     # of the profile: gradient index in forward order; changes only with it
         self.profile: Optional[GradientProfile] = None
 
     def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int], unit_gradient: List[int]) -> None:
         """Take in what became ready since the last call. ``names`` and ``sizes`` (bytes) are by gradient index."""
-        following = self.profile is not None
+        following = self.profile is not None and not self._samples
         if following and iteration % FOLLOW_EVERY == 0:
             self._driver.record(True)
         if following and iteration % FOLLOW_EVERY != FOLLOW_SPAN:
@@ -48,7 +51,7 @@ class ProfileLearner:
                 ready = self._times.pop(number)
                 if number >= first:
                     self._learn(ready, names, sizes)
-        if following:
+        if following and not self._samples:
             self._driver.record(False)
             self._times.clear()
 
@@ -61,39 +64,33 @@ class ProfileLearner:
         return [[self._gradients[member] for member in step] for step in self.profile.steps] if self.profile else []
 
     def use(self, profile: GradientProfile, gradients: Dict[str, int]) -> bool:
-        """Start from a saved profile if it is of these gradients (name -> index); whether it is."""
+        """Start from a saved profile if all its gradients are among these (name -> index); whether they are."""
         if any(gradient.name not in gradients for gradient in profile.gradients):
             return False
-        self._gradients = [gradients[gradient.name] for gradient in profile.gradients]
-        self.profile = profile
         self._driver.record(False)
-        self._install(profile)
+        self._install(profile, [gradients[gradient.name] for gradient in profile.gradients])
         return True
 
     def _learn(self, ready: Dict[int, float], names: Dict[int, str], sizes: Dict[int, int]) -> None:
-        if self.profile is None or any(gradient not in self._gradients for gradient in ready):
-            if set(ready) != set(self._gradients):
-                self._gradients = sorted(set(ready) | set(self._gradients))
-                self._samples = []
-            start = min(ready.values())
-            self._samples.append([ready[g] - start if g in ready else None for g in self._gradients])
-            if len(self._samples) < self._warmup:
-                return
-            self.profile = GradientProfile.from_samples(
-                "job", [names[g] for g in self._gradients], [max(1, sizes[g]) for g in self._gradients], self._samples)
-            self._samples = []
-            logger.info("profile learned: %d gradients become ready in %d steps", len(self._gradients), len(self.profile.steps))
-        elif len(ready) == len(self._gradients):
-            start = min(ready.values())
-            self.profile = self.profile.updated([ready[g] - start for g in self._gradients], FOLLOW)
-        else:
+        """One more iteration: when each of the gradients that it pushed became ready (seconds)."""
+        if self.profile is not None and not self._samples and set(ready) <= set(self._gradients):
+            self._install(self.profile.updated([ready.get(g) for g in self._gradients], FOLLOW), self._gradients)
             return
-        self._install(self.profile)
+        self._samples.append(ready)
+        if len(self._samples) < self._warmup:
+            return
+        gradients = sorted(set(self._gradients).union(*self._samples))
+        rows = [[sample.get(g) for g in gradients] for sample in self._samples]
+        self._samples = []
+        profile = GradientProfile.from_samples("job", [names[g] for g in gradients], [max(1, sizes[g]) for g in gradients], rows)
+        self._install(profile if self.profile is None else self.profile.extended(profile), gradients)
+        logger.info("profile learned: %d gradients become ready in %d steps", len(gradients), len(self.profile.steps))
 
-    def _install(self, profile: GradientProfile) -> None:
-        """Hand the steps to the scheduler."""
-        step_of = [0] * (max(self._gradients) + 1)
+    def _install(self, profile: GradientProfile, gradients: List[int]) -> None:
+        """Take a profile and the indices of its gradients, and hand the steps to the scheduler. A gradient without a step is not in it."""
+        self.profile, self._gradients = profile, gradients
+        step_of = [-1] * (max(gradients) + 1)
         for step, members in enumerate(profile.steps):
             for member in members:
-                step_of[self._gradients[member]] = step
+                step_of[gradients[member]] = step
         self._driver.steps_changed(step_of, list(profile.step_times()))

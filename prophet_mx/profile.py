@@ -17,7 +17,7 @@ from typing import Iterable, Optional, Sequence, Tuple
 from . import profile_file
 from .config import shown
 from .errors import ProfileError
-from .steps import Times, average_iterations, detect_steps, finite, listed, move_towards
+from .steps import Times, aligned, average_iterations, detect_steps, finite, from_zero, listed, move_towards
 
 __all__ = ["Gradient", "GradientProfile", "Times", "average_iterations", "detect_steps"]
 
@@ -241,6 +241,22 @@ class GradientProfile:
         ready, spread = move_towards([g.ready for g in self.gradients], [g.spread for g in self.gradients], sample, share)
         gradients = tuple(replace(g, ready=time, spread=deviation)
                           for g, time, deviation in zip(self.gradients, ready, spread))
+        return GradientProfile(self.name, gradients, detect_steps(ready))
+
+    def extended(self, newer: "GradientProfile") -> "GradientProfile":
+        """This profile with the gradients that only ``newer`` has, in the order of ``newer``, and its steps found anew.
+
+        ``newer`` has all of this profile's gradients, also those that it has no times of. The times of the two are laid over each other by
+        the gradients that both have times of. ProfileError if a gradient is missing in ``newer``.
+        """
+        mine = {gradient.name: gradient for gradient in self.gradients}
+        missing = set(mine) - {gradient.name for gradient in newer.gradients}
+        if missing:
+            raise ProfileError(f"profile {self.name!r} cannot be extended: the newer one lacks {min(missing)!r}")
+        known = [mine[gradient.name].ready if gradient.name in mine else None for gradient in newer.gradients]
+        observed = aligned([gradient.ready for gradient in newer.gradients], known)
+        ready = from_zero([new if old is None else old for old, new in zip(known, observed)])
+        gradients = tuple(replace(mine.get(gradient.name, gradient), ready=time) for gradient, time in zip(newer.gradients, ready))
         return GradientProfile(self.name, gradients, detect_steps(ready))
 
     def to_json(self) -> str:

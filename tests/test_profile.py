@@ -280,6 +280,15 @@ WRONG = {
 }
 
 
+def test_a_profile_is_extended_by_the_times_of_common_gradients():
+    old = GradientProfile.from_samples("job", ["b", "c"], [4, 8], [[0.5, 0.0]] * 3)
+    newer = GradientProfile.from_samples("job", ["a", "b", "c"], [2, 4, 8], [[7.7, 7.6, None], [8.7, 8.6, None]])
+    extended = old.extended(newer)
+    assert [(g.name, g.bytes, round(g.ready, 6)) for g in extended.gradients] == [("a", 2, 0.6), ("b", 4, 0.5), ("c", 8, 0.0)]
+    with pytest.raises(ProfileError, match="'a'"):
+        extended.extended(old)
+
+
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG.keys())
 def test_a_wrong_file_is_rejected_and_named(wrong, tmp_path):
     path = tmp_path / "wrong.json"

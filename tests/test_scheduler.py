@@ -188,7 +188,7 @@ def jobs(draw, max_links=3, wide=True):
 def install_steps(model, rng):
     count = len(model.units)
     steps = rng.randint(1, 4)
-    members = sorted((rng.randrange(steps) for _ in range(count)), reverse=True)
+    members = sorted((rng.randrange(-1, steps) for _ in range(count)), reverse=True)             # -1: in none
     model.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
 
 
@@ -419,7 +419,7 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
 @pytest.mark.parametrize("wrong", [
     lambda s: s.ready(0, 0, 0.0) or s.ready(0, 0, 0.0), lambda s: s.done(0, 0.0), lambda s: s.add_unit(5, 1, 0),
     lambda s: s.add_unit(-1, 0, 0), lambda s: Scheduler("best", 1), lambda s: Scheduler("fifo", 0),
-    lambda s: s.set_steps([3], [0.0])])
+    lambda s: s.set_steps([3], [0.0]), lambda s: s.set_steps([-2], [0.0])])
 def test_wrong_use_is_refused(wrong):
     scheduler = Scheduler("fifo", 1)
     scheduler.add_unit(10, 0, 0)
