@@ -18,7 +18,7 @@ import numpy as np
 from .arrays import Arrays
 from .config import Config
 from .keys import Key, KeyBook
-from .layout import Slice, cut, unit_bytes
+from .layout import MOST, Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, order_matters, slicing_allowed
 from .order_exchange import decoded, encoded
 from .orders import Orders
@@ -145,8 +145,9 @@ class Agreeing:
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
         """The keys that are sliced, and how."""
         found = {}
+        most = max(1, self._keys.bigarray - 1) if self._keys.servers > 1 else MOST      # a slice belongs on one server
         for key, shape in self._keys.shapes.items():
-            parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit)
+            parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
             if len(parts) > 1:
                 found[key] = parts
         return found

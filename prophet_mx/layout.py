@@ -65,19 +65,25 @@ def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[
     return int(min(MAX_UNIT, max(MIN_UNIT, size)))
 
 
-def cut(elements: int, element_bytes: int, unit: int) -> List[Slice]:
+def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[Slice]:
     """The slices of one gradient of ``elements`` elements for units of about ``unit`` bytes (0: whole), equal to within one element.
 
-    A gradient of up to one and a half units stays whole: two halves would be small for what they cost.
+    A gradient of up to one and a half units stays whole: two halves would be small for what they cost. But no slice has more than
+    ``most`` elements, if so many make a unit at all: MXNet spreads an array from ``MXNET_KVSTORE_BIGARRAY_BOUND`` elements on over all
+    servers, and a unit of half-precision numbers has twice as many as one of others.
 
     >>> cut(10, 4, 16)
     [Slice(start=0, stop=3), Slice(start=3, stop=6), Slice(start=6, stop=10)]
+    >>> cut(1500000, 2, 4000000, most=999999)
+    [Slice(start=0, stop=750000), Slice(start=750000, stop=1500000)]
 
-    Raises ConfigError if an argument is not a whole number, or is negative.
+    Raises ConfigError if an argument is not a whole number, is negative, or ``most`` is 0.
     """
     size = _need_whole("elements", elements, 0) * _need_whole("element_bytes", element_bytes, 0)
-    unit = _need_whole("unit", unit, 0)
+    unit, most = _need_whole("unit", unit, 0), _need_whole("most", most, 1)
     parts = 1 if unit == 0 or 2 * size <= 3 * unit else min(elements, MAX_PARTS, -(-size // unit))
+    if unit > 0 and most * element_bytes >= MIN_UNIT:
+        parts = max(parts, min(MAX_PARTS, -(-elements // most)))
     return [Slice(elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
 
 

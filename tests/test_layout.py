@@ -1,11 +1,14 @@
 """How gradients become units: the size of a unit, and the slices of a gradient."""
 import doctest
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx import layout
+from prophet_mx import Config, layout
+from prophet_mx.agreement import Agreeing
+from prophet_mx.keys import KeyBook, Shape
 from prophet_mx.layout import MAX_UNIT, MIN_UNIT, cut, unit_bytes
 
 
@@ -25,6 +28,25 @@ def test_slices_are_the_gradient_in_pieces_of_about_a_unit(elements, element_byt
         assert len(slices) == 1
     elif len(slices) > 1:
         assert min(lengths) > 0 and (max(lengths) - 1) * element_bytes <= unit
+
+
+@given(elements=st.integers(0, 10_000_000), element_bytes=st.sampled_from([2, 4, 8]), unit=st.integers(32_000, 4_000_000),
+       most=st.integers(16_000, 1_000_000))
+def test_no_slice_reaches_the_number_of_elements_that_mxnet_spreads_over_servers(elements, element_bytes, unit, most):
+    slices = cut(elements, element_bytes, unit, most)
+    assert slices[0].start == 0 and slices[-1].stop == elements and all(one.stop == other.start for one, other in zip(slices, slices[1:]))
+    assert max(part.stop - part.start for part in slices) <= most
+
+
+def test_each_slice_of_half_precision_is_on_one_of_two_servers():
+    """6 MB of fp16 in units of 4 MB, which have 2 million elements."""
+    book = KeyBook(2, 1000 * 1000)
+    book.add("w", Shape((3_000_000,), np.float16, 3_000_000, 6_000_000))
+    slices = Agreeing(None, book, Config()).slices(MAX_UNIT)["w"]
+    names = book.new_keys(len(slices))
+    for name in names:
+        book.made(name)
+    assert {book.server_of(name, part.stop - part.start) for name, part in zip(names, slices)} == {0, 1}
 
 
 @given(rate=st.floats(1e4, 1e11), total=st.integers(0, 10**11), workers=st.integers(1, 5000))
