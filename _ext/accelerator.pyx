@@ -27,8 +27,7 @@ cdef class Accelerator:
 
     def __init__(self, bint trace=True):
         """``trace``: keep when each operation ran, for :meth:`take_trace`."""
-        if MX.engine_push_async_nd is NULL:
-            raise RuntimeError("call prophet_mx.mxnet_api.bind() before making an Accelerator")
+        need_mxnet()
         self.stream.tracing = trace
         atexit.register(self.close)            # before MXNet's own handler, which drops what the engine still has queued
 

@@ -41,18 +41,25 @@ cdef extern from "<time.h>" nogil:
     int clock_gettime(int, timespec*)
     int CLOCK_MONOTONIC
 
+cdef enum:
+    OWN_DEVICE = 99                 # a device id that no program has: nothing is ever placed there
+    HOLDING = -2                    # sample(): the links that hold something back
+
 cdef enum DrainSource:
     DRAIN_TCP = 0
     DRAIN_FED = 1                   # totals come from feed_drained(): a Python thread reads them (NIC counters)
     DRAIN_PREDICTED = 2             # bytes / rate, corrected by the answers
 
-cdef double POLL_MIN = 0.0002       # seconds between samples while a window holds something back
+cdef double POLL_MIN = 0.0002       # seconds between samples of a link while a window holds something back
 cdef double POLL_MAX = 0.002
-cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, whatever the counters say
+cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, if little is missing from the count
+cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a send may wait behind the program's own operators
+cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of OVERHEAD_MAX may be wrong
 cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
 
-# Contexts and op properties that engine ops refer to by address.
-cdef EngineContext CPU_CONTEXT = EngineContext(DEV_CPU, 0)
+# Context and property of every op of ours, which the engine refers to by address. An op that is ready only after it was pushed runs in the one
+# FIFO thread of its device id. That of cpu(0) has the store's sends in it and, in a job on CPUs, all of the program's operators.
+cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
 cdef int ASYNC = FN_ASYNC
 
 
@@ -78,7 +85,8 @@ cdef struct Gate:                   # one request of a unit, from the push of it
 cdef struct Meter:                  # drain of one link
     int fd
     int64_t base                    # acknowledged bytes that are not the scheduler's: acked - base = drained
-    int64_t acked                   # at the last sample
+    double sampled                  # when
+    int64_t acked                   # what the kernel said then
     int64_t quiet_written           # bytes written to the socket when everything was last answered, -1 unknown
     int64_t quiet_released
     int64_t quiet_messages
@@ -112,11 +120,12 @@ cdef class Driver(Scheduler):
         bint running, stopping
         bint open                   # every gate completes at once: at exit, and when the scheduler failed
         double sleeping_until       # the native thread's next wake-up; INFINITY: only a signal wakes it
+        bint made                   # __cinit__ came to its end
         OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
-        int gate_capacity
         DrainSource source
         Meter* meters
         double last_prediction
+        double settled              # when the counters were last aligned
         bint recording              # whether ready events are kept for take_events()
         ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
@@ -137,16 +146,26 @@ cdef class Driver(Scheduler):
         self.meters = <Meter*>calloc(links, sizeof(Meter))
         self.event_capacity = 1 << 15
         self.events = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
-        if self.meters == NULL or self.events == NULL:
+        if self.meters == NULL or self.events == NULL or self.grow(self.capacity) < 0:
             raise MemoryError()
+        self.made = True
 
     def __dealloc__(self):
-        self.stop()
+        if self.made:                                   # else nothing runs, and what __cinit__ did not reach is not there
+            self.stop()
+            pthread_cond_destroy(&self.wake)
+            pthread_mutex_destroy(&self.lock)
         free(self.gates)
         free(self.meters)
         free(self.events)
-        pthread_cond_destroy(&self.wake)
-        pthread_mutex_destroy(&self.lock)
+
+    cdef int grow(self, int capacity) noexcept nogil:
+        """Room for the gates as well."""
+        cdef void* p = realloc(self.gates, capacity * sizeof(OnComplete))
+        if p == NULL:
+            return -1
+        self.gates = <OnComplete*>p
+        return Scheduler.grow(self, capacity)
 
     # -- called by Python ------------------------------------------------------------------------------------------------------
 
@@ -199,18 +218,11 @@ cdef class Driver(Scheduler):
 
     def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
         """Add a unit while the driver runs; its index."""
-        cdef int index = -1
-        cdef void* p
+        cdef int index
         if size < 0 or not WIDE <= link < self.n_links or gradient < 0:
             raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
         self.acquire()
-        if self.count >= self.gate_capacity:
-            p = realloc(self.gates, 2 * (self.count + 32) * sizeof(OnComplete))
-            if p != NULL:
-                self.gates = <OnComplete*>p
-                self.gate_capacity = 2 * (self.count + 32)
-        if self.count < self.gate_capacity:
-            index = self.c_add_unit(size, link, gradient, rank, position)
+        index = self.c_add_unit(size, link, gradient, rank, position)
         pthread_mutex_unlock(&self.lock)
         if index < 0:
             raise MemoryError()
@@ -351,7 +363,9 @@ cdef class Driver(Scheduler):
 
     def record_timeline(self, Recorder recorder) -> None:
         """Tell this recorder everything that happens; None: nobody."""
-        pthread_mutex_lock(&self.lock)
+        if recorder is not None and recorder.n_links != self.n_links:
+            raise ValueError(f"a recorder of {recorder.n_links} links for a driver of {self.n_links}")
+        self.acquire()
         self.recorder, recorder = recorder, self.recorder       # the old one is freed after the lock
         pthread_mutex_unlock(&self.lock)
 
@@ -396,7 +410,7 @@ cdef class Driver(Scheduler):
         with nogil:                                     # no Python object is made under the lock: collecting garbage may need it
             pthread_mutex_lock(&self.lock)
             t = now()
-            self.sample(t)
+            self.sample(t, ALL)
             found = <WaitingUnit*>malloc((self.count + 1) * sizeof(WaitingUnit))
             if found != NULL:
                 n = self.list_waiting(found)
@@ -425,7 +439,7 @@ cdef class Driver(Scheduler):
         if self.recording and self.n_events < self.event_capacity:
             self.events[self.n_events] = ReadyEvent(iteration, unit, t)
             self.n_events += 1
-        self.sample(t)
+        self.sample(t, self.units[unit].link)
         self.c_ready(unit, iteration, t)
         if self.recorder is not None:
             self.recorder.ready(self, unit, t)
@@ -440,11 +454,11 @@ cdef class Driver(Scheduler):
         if not self.consistent(unit, SENT, t):
             pthread_mutex_unlock(&self.lock)
             return
-        self.sample(t)
+        self.sample(t, self.units[unit].link)
         self.c_done(unit, t)
         if self.recorder is not None:
             self.recorder.done(self, unit, t)
-        self.trust_answer(unit)
+        self.trust_answer(unit, t)
         if self.n_sent == 0:
             self.settle(t)
         self.flush(t)
@@ -492,10 +506,10 @@ cdef class Driver(Scheduler):
                     return False
         return True
 
-    cdef void flush(self, double t) noexcept nogil:
-        """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time."""
+    cdef double flush(self, double t) noexcept nogil:
+        """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time: when that is."""
         cdef double wake
-        cdef int n, i, k
+        cdef int n, i, k, link
         cdef OnComplete* gate
         n = self.c_decide(t, &wake)
         if self.open:
@@ -504,13 +518,15 @@ cdef class Driver(Scheduler):
         if self.recorder is not None:
             wake = self.recorder.released(self, n, t, wake)
         for i in range(n):
+            link = self.units[self.out[i]].link
             for k in range(self.n_links):
-                if self.units[self.out[i]].link == k or self.units[self.out[i]].link == WIDE:
+                if link == k or link == WIDE:
                     self.meters[k].messages += 1
             gate = &self.gates[self.out[i]]
             gate.callback(gate.engine, gate.param, NULL)
         if wake < self.sleeping_until - POLL_MIN:
             pthread_cond_signal(&self.wake)
+        return wake
 
     cdef int take_all_ready(self, int n, double t) noexcept nogil:
         """Release whatever c_decide() held back, after the n units it released."""
@@ -526,9 +542,9 @@ cdef class Driver(Scheduler):
             n += 1
         return n
 
-    cdef void sample(self, double t) noexcept nogil:
-        """Bring drain up to date for every link that has bytes in flight."""
-        cdef TcpSample tcp
+    cdef void sample(self, double t, int which) noexcept nogil:
+        """Bring drain up to date for one link, ALL, or those HOLDING something back, where bytes are in flight. A connection is not asked
+        again within POLL_MIN: between that and its next event the native thread asks, if anything waits for it."""
         cdef Link* link
         cdef int i
         for i in range(self.n_links):
@@ -536,13 +552,11 @@ cdef class Driver(Scheduler):
             if link.released == link.drained:
                 continue
             if self.source == DRAIN_TCP:
-                if read_tcp(self.meters[i].fd, &tcp) == 0:
-                    self.meters[i].acked = tcp.acked
-                    if tcp.min_rtt > 0:
-                        link.rtt = tcp.min_rtt
-                    self.c_drained(i, tcp.acked - self.meters[i].base, t)
-                else:
-                    self.source = DRAIN_PREDICTED       # the connection is gone; the watchdog reports that, not the clock
+                if which >= 0 and which != i or t - self.meters[i].sampled < 0.99 * POLL_MIN:
+                    continue
+                if which == HOLDING and link.ready.count == 0 and self.wide.count == 0 and self.recorder is None:
+                    continue
+                self.ask(i, t)
             elif self.source == DRAIN_PREDICTED and t > self.last_prediction:
                 link.drained += <int64_t>(link.rate * (t - self.last_prediction))
                 if link.drained > link.released:
@@ -555,10 +569,24 @@ cdef class Driver(Scheduler):
         if self.recorder is not None:
             self.recorder.sampled(self, t)
 
+    cdef void ask(self, int index, double t) noexcept nogil:
+        """Ask the kernel how much of a link's bytes have been acknowledged."""
+        cdef TcpSample tcp
+        cdef Meter* meter = &self.meters[index]
+        if read_tcp(meter.fd, &tcp) != 0:
+            self.source = DRAIN_PREDICTED               # the connection is gone; the watchdog reports that, not the clock
+            return
+        meter.sampled = t
+        meter.acked = tcp.acked
+        if tcp.min_rtt > 0:
+            self.links[index].rtt = tcp.min_rtt
+        self.c_drained(index, tcp.acked - meter.base, t)
+
     cdef bint quiet(self, int index, double t) noexcept nogil:
         """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
         interface's counters do not tell the links apart: without this, an error could keep the window shut until the next answer,
-        which other workers may be waiting to make possible."""
+        which other workers may be waiting to make possible. Where more is missing than the estimate explains, a send that was released
+        still waits in the engine: it keeps its place in the window, but not for ever, as that too is only likely."""
         cdef Link* link = &self.links[index]
         cdef Meter* meter = &self.meters[index]
         cdef double patience = QUIET_SECONDS
@@ -568,12 +596,18 @@ cdef class Driver(Scheduler):
             meter.moved = t
         if self.source == DRAIN_FED:
             patience = 4 * QUIET_SECONDS                # it is fed every QUIET_SECONDS, if the machine keeps time
+        elif self.source == DRAIN_TCP and link.released - link.drained > OVERHEAD_ERROR * (meter.messages - meter.quiet_messages):
+            patience = WAITING_SECONDS
         return t - meter.moved > patience and (self.source != DRAIN_TCP or read_queued(meter.fd) == 0)
 
-    cdef void trust_answer(self, int unit) noexcept nogil:
-        """An answer proves drain. Where the counter says less, it is the base that is wrong."""
+    cdef void trust_answer(self, int unit, double t) noexcept nogil:
+        """An answer proves drain. Where the counter says less, also now, it is the base that is wrong."""
         cdef int k = self.units[unit].link
-        if k != WIDE and self.source == DRAIN_TCP and self.meters[k].acked - self.meters[k].base < self.links[k].drained:
+        if k == WIDE or self.source != DRAIN_TCP or self.meters[k].acked - self.meters[k].base >= self.links[k].drained:
+            return
+        if self.meters[k].sampled < t:
+            self.ask(k, t)
+        if self.meters[k].acked - self.meters[k].base < self.links[k].drained:
             self.meters[k].base = self.meters[k].acked - self.links[k].drained
 
     cdef void settle(self, double t) noexcept nogil:
@@ -582,11 +616,14 @@ cdef class Driver(Scheduler):
         cdef int64_t written, messages
         cdef double cost, total = 0
         cdef int i, n = 0
+        cdef bint align = self.source == DRAIN_TCP and t - self.settled >= POLL_MIN
         for i in range(self.n_links):
             self.c_assume_drained(i, self.links[i].released, t)
-            if self.source != DRAIN_TCP:
-                continue
             meter = &self.meters[i]
+            if not align or meter.messages == meter.quiet_messages and meter.quiet_written >= 0:
+                continue                                # it was aligned a moment ago, or nothing has happened on it since
+            if meter.sampled < t:
+                self.ask(i, t)
             written = meter.acked + read_queued(meter.fd)
             messages = meter.messages - meter.quiet_messages
             if meter.quiet_written >= 0 and messages > 0:
@@ -599,6 +636,8 @@ cdef class Driver(Scheduler):
             meter.quiet_released = self.links[i].released
             meter.quiet_messages = meter.messages
             meter.base = written - self.links[i].released
+        if align:
+            self.settled = t
         if n > 0:
             self.overhead = <int64_t>(total / n)
 
@@ -606,17 +645,13 @@ cdef class Driver(Scheduler):
         """The native thread: samples drain while a window holds something back, sleeps otherwise."""
         cdef double t, wake
         cdef timespec until
-        cdef int n
         pthread_mutex_lock(&self.lock)
         while not self.stopping:
             t = now()
-            self.sleeping_until = 0                     # awake: flush() below need not signal
-            self.sample(t)
-            self.flush(t)
-            n = self.c_decide(t, &wake)                 # nothing is left to release: this only asks when to come back
-            if self.recorder is not None:
-                wake = self.recorder.released(self, 0, t, wake)
-            if self.open or wake == INFINITY:
+            self.sleeping_until = 0                     # awake: flush() need not signal
+            self.sample(t, HOLDING)
+            wake = self.flush(t)
+            if wake == INFINITY:
                 self.sleeping_until = INFINITY
                 pthread_cond_wait(&self.wake, &self.lock)
             else:

@@ -55,6 +55,13 @@ def load_mxnet(dict addresses) -> None:
     mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
 
 
+cdef int need_mxnet() except -1:
+    """RuntimeError before load_mxnet()."""
+    if MX.engine_push_async_nd == NULL:
+        raise RuntimeError("MXNet's functions are not known yet: call prophet_mx.mxnet_api.bind() first")
+    return 0
+
+
 cdef int mx_check(int code) except -1:
     """Raise MXNet's own error (mxnet.base.MXNetError) for a call that returned non-zero."""
     if code != 0:

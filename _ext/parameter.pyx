@@ -41,7 +41,8 @@ cdef class Parameter:
         bint str_keys, sliced
         list key_bytes              # keeps the C strings alive
 
-    def __cinit__(self, Driver driver, size_t store, size_t buffer, list parts):
+    def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None):
+        need_mxnet()
         self.driver = driver
         self.store = <void*>store
         self.buffer = <void*>buffer
@@ -171,14 +172,14 @@ cdef class Parameter:
         cdef Gate* gate = new_gate(self.driver, part.unit, iteration)
         # The gate writes the unit, so that the request waits for it; it reads the buffer that a slice is part of. wait=True: it runs
         # even if the gradient's producer failed, or the unit would be held for ever.
-        return mx_check(MX.engine_push_async_nd(gate_op, gate, NULL, &CPU_CONTEXT, &self.buffer, 1 if self.sliced else 0,
+        return mx_check(MX.engine_push_async_nd(gate_op, gate, NULL, &OWN_CONTEXT, &self.buffer, 1 if self.sliced else 0,
                                                 &part.array, 1, &ASYNC, 0, b"prophet_gate", True))
 
     cdef int push_done(self, Part* part, bint pull) except -1:
         cdef Gate* done = new_gate(self.driver, part.unit, 0)
         # A push only reads the array, so that `done` must write it to come after; a pushpull writes it, and `done` then need not.
         cdef int reads = 1 if pull else 0
-        return mx_check(MX.engine_push_async_nd(done_op, done, NULL, &CPU_CONTEXT, &part.array, reads, &part.array, 1 - reads,
+        return mx_check(MX.engine_push_async_nd(done_op, done, NULL, &OWN_CONTEXT, &part.array, reads, &part.array, 1 - reads,
                                                 &ASYNC, 0, b"prophet_done", True))
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
@@ -195,7 +196,7 @@ cdef class Parameter:
         landing.first = self.parts[0].unit              # a parameter's units follow one another
         landing.count = self.n_parts
         landing.iteration = iteration
-        return mx_check(MX.engine_push_async_nd(landed_op, landing, NULL, &CPU_CONTEXT, outs, n_outs, NULL, 0, &ASYNC, 0,
+        return mx_check(MX.engine_push_async_nd(landed_op, landing, NULL, &OWN_CONTEXT, outs, n_outs, NULL, 0, &ASYNC, 0,
                                                 b"prophet_landed", True))
 
     cdef int push_join(self) except -1:
@@ -206,7 +207,7 @@ cdef class Parameter:
             raise MemoryError()
         for i in range(self.n_parts):
             arrays[i] = self.parts[i].array
-        i = MX.engine_push_async_nd(join_op, NULL, NULL, &CPU_CONTEXT, arrays, self.n_parts, &self.buffer, 1, &ASYNC, 0,
+        i = MX.engine_push_async_nd(join_op, NULL, NULL, &OWN_CONTEXT, arrays, self.n_parts, &self.buffer, 1, &ASYNC, 0,
                                     b"prophet_join", True)
         free(arrays)
         return mx_check(i)
@@ -234,12 +235,13 @@ cdef class Arrival:
     cdef int* state
 
     def __cinit__(self, size_t array):
+        need_mxnet()
         cdef void* read = <void*>array
         cdef int* state = <int*>malloc(sizeof(int))
         if state == NULL:
             raise MemoryError()
         state[0] = WAITING
-        if MX.engine_push_async_nd(arrival_op, state, NULL, &CPU_CONTEXT, &read, 1, NULL, 0, &ASYNC, 0, b"prophet_arrival", True) != 0:
+        if MX.engine_push_async_nd(arrival_op, state, NULL, &OWN_CONTEXT, &read, 1, NULL, 0, &ASYNC, 0, b"prophet_arrival", True) != 0:
             free(state)
             mx_check(-1)
         self.state = state

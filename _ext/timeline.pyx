@@ -84,6 +84,8 @@ cdef class Recorder:
         readonly int64_t lost
 
     def __cinit__(self, int links, int process, int capacity=1 << 15):
+        if links < 1 or capacity < 1:
+            raise ValueError(f"links={links}, capacity={capacity}: both are at least 1")
         self.capacity = capacity
         self.n_links = links
         self.process = process
@@ -321,7 +323,7 @@ cdef class Recorder:
         self.every = every
         self.iterations_every = iterations_every
 
-    def drain(self, Driver driver, list labels, bint last=False) -> bytes:
+    def drain(self, Driver driver not None, list labels not None, bint last=False) -> bytes:
         """The events since the last call as JSON objects, each with ``,\\n`` before it. ``labels[unit]`` is the unit's name as a JSON
         text in bytes. With ``last``, what is still open (step, block) is closed."""
         cdef const char** names = <const char**>malloc((len(labels) + 1) * sizeof(char*))
@@ -356,11 +358,11 @@ cdef class Recorder:
         return self.us(now())
 
     @staticmethod
-    def unit_facts(Driver driver, int index) -> dict:
+    def unit_facts(Driver driver not None, int index) -> dict:
         """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, ``rank`` (0: the most urgent)."""
-        pthread_mutex_lock(&driver.lock)
         cdef Unit unit
         memset(&unit, 0, sizeof(Unit))
+        driver.acquire()
         if 0 <= index < driver.count:
             unit = driver.units[index]
         pthread_mutex_unlock(&driver.lock)
