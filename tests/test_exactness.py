@@ -23,7 +23,8 @@ CASES = {
 # Group, servers and policy; 'sliced' where also small arrays are cut.
 RUNS = [("module_on_store", 1, "prophet"), ("module_on_store", 2, "prophet sliced"), ("module_on_store", 2, "priority"),
         ("module_on_worker", 1, "prophet"), ("trainer_on_store", 2, "prophet sliced"), ("trainer_on_worker", 2, "prophet sliced"),
-        ("trainer_sparse", 2, "prophet"), ("loops", 1, "prophet"), ("loops", 2, "fifo sliced"), ("compression", 2, "prophet")]
+        ("trainer_sparse", 2, "prophet"), ("loops", 1, "prophet"), ("loops", 2, "fifo sliced"), ("compression", 2, "prophet sliced"),
+        ("module_on_store", 2, "credit sliced"), ("trainer_on_store", 2, "prophet-icpp21 sliced")]
 
 
 def outcome(group, servers, how, seed=1, **env):
@@ -64,7 +65,7 @@ def different(one, other):
     for run in RUNS for case in CASES[run[0]]])
 def test_same_result_as_plain_dist_sync(group, servers, how, case):
     (plain, _), (scheduled, output) = outcome(group, servers, None), outcome(group, servers, how)
-    assert all("scheduling gradient traffic: policy " + how.split()[0] in text for text in output)
+    assert all(f"scheduling gradient traffic: policy {how.split()[0]}," in text for text in output)
     for rank in range(2):
         assert different(plain[rank][case]["weights"], scheduled[rank][case]["weights"]) == []
         if scheduled[rank][case]["expected"] is None:
@@ -90,6 +91,12 @@ def test_sparse_values_pass_through_and_say_so_once():
     _, output = outcome("trainer_sparse", 2, "prophet")
     for text in output:
         assert len([line for line in text.splitlines() if "key 500 is not scheduled: its values are row_sparse" in line]) == 1, text
+
+
+def test_with_compression_gradients_stay_whole_and_the_log_says_so_once():
+    _, output = outcome("compression", 2, "prophet sliced")
+    assert all("layout: 0 of 12 gradients are cut" in text for text in output), output
+    assert "".join(output).count("large gradients are not sliced: gradient compression is on") == 1, output
 
 
 def test_the_comparison_sees_differences():
