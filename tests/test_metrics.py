@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,6 +129,19 @@ def test_a_silent_client_does_not_keep_the_endpoint_from_closing(monkeypatch):
     assert not [thread for thread in threading.enumerate() if thread.name == "prophet_mx-metrics"]
     with socket.socket() as again:
         again.bind(("127.0.0.1", port))
+
+
+@pytest.mark.parametrize("settings, address", [({}, "127.0.0.1"), ({"metrics_host": "127.0.0.2"}, "127.0.0.2"),
+                                               ({"metrics_host": "0.0.0.0"}, "0.0.0.0")])
+def test_the_endpoint_listens_on_the_loopback_unless_told_otherwise(settings, address):
+    port = free_port()
+    metrics = Metrics(Config(metrics_port=port, **settings), 0)
+    try:
+        process = psutil.Process()
+        connections = getattr(process, "net_connections", process.connections)(kind="inet")
+        assert [connection.laddr for connection in connections if connection.laddr.port == port] == [(address, port)]
+    finally:
+        metrics.close()
 
 
 def test_a_port_that_is_taken_names_the_setting():
