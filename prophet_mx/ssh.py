@@ -21,8 +21,9 @@ FORWARDED = ("DMLC_", "PROPHET_", "MXNET_", "PS_", "BYTESCHEDULER_")
 _NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
                   "DMLC_NUM_SERVER")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# A host that is off or cut off is a failure within a minute; a question for a password, which nobody would see, is one at once.
-_OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=4")
+# A host that is off or cut off is a failure within a minute: ssh gives up when it would ask a fourth time.
+# A question for a password, which nobody would see, is one at once.
+_OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=15", "ServerAliveCountMax=3")
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 import json
 import os
 import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 from textwrap import dedent
 
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +19,16 @@ from hypothesis import strategies as st
 from cluster import package_env
 from prophet_mx.errors import LaunchError
 from prophet_mx.hosts import Host, parse_hosts, place
+from prophet_mx.launch import plan_hosts
+from prophet_mx.ssh import Ssh
 from sshd import ADDRESSES, running_sshd
 from test_cli import PROPHET_MX
 from test_launch import PYTHON, alive, assert_gone, pids_in
 
 LIMIT = 50      # seconds: far more than any job here needs
 NASTY = "two words, 'single' \"double\" $HOME `id` ; \\ & * \t\u00fc"
+
+needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh (Debian: apt-get install openssh-client)")
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +82,10 @@ SLEEPER = """
 
 @pytest.mark.cluster
 def test_a_real_job_on_two_hosts(hosts, tmp_path):
-    """MXNet's own servers and sockets; a script that knows nothing of prophet_mx; what it sees of its environment."""
+    """MXNet's own servers and sockets; a script that knows nothing of prophet_mx; what it sees of its environment, and what all users
+    see of it: the command in its own process and in the launcher's, variables nowhere."""
     (tmp_path / "train.py").write_text(dedent("""
-        import json, os, sys
+        import json, os, psutil, sys
         import mxnet as mx
         kv = mx.kv.create('dist_sync')
         kv.init('a', mx.nd.zeros((400, 500)))
@@ -87,13 +95,19 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
             kv.pull('a', out=value)
             value.wait_to_read()
         names = ('DMLC_NODE_HOST', 'DMLC_PS_ROOT_URI', 'OMP_NUM_THREADS', 'PROPHET_POLICY', 'NASTY', 'MXNET_HERE', 'PORT', 'OTHER')
+        for process in psutil.process_iter(['cmdline']):
+            words = process.info['cmdline'] or []
+            if os.environ['SECRET'] in str(words):
+                print('SHOWN', words)
+            if sys.argv[1] in words and words[1:2] != ['train.py'] and 'launch' not in words:
+                print('SHOWN', words)
         print('SEEN ' + json.dumps({'rank': kv.rank, 'sum': [float(value.min().asscalar()), float(value.max().asscalar())],
                                     'units': kv.stats()['units'], 'arguments': sys.argv[1:], 'folder': os.getcwd(),
                                     'env': {name: os.environ.get(name) for name in names}}))
         """))
     done = launch(*hosts, "-n", "2", "-s", "2", "--schedule", "--chdir", str(tmp_path), "--env", "NASTY",
-                  "--env", "OMP_NUM_THREADS=1", "--", sys.executable, "train.py", NASTY,
-                  NASTY=NASTY, PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1", OTHER="not forwarded")
+                  "--env", "OMP_NUM_THREADS=1", "--env", "SECRET", "--", sys.executable, "train.py", NASTY,
+                  NASTY=NASTY, SECRET="only-in-the-environment-51ac", PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1", OTHER="not forwarded")
     assert done.returncode == 0, done.stdout + done.stderr
     seen = [json.loads(line.partition("SEEN ")[2]) for line in done.stdout.splitlines() if "SEEN " in line]
     assert sorted(worker["rank"] for worker in seen) == [0, 1], done.stdout
@@ -104,6 +118,7 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
         assert worker["env"] == {"DMLC_NODE_HOST": worker["env"]["DMLC_NODE_HOST"], "DMLC_PS_ROOT_URI": ADDRESSES[0],
                                  "OMP_NUM_THREADS": "1", "PROPHET_POLICY": "fifo", "NASTY": NASTY, "MXNET_HERE": "forwarded",
                                  "PORT": None, "OTHER": None}
+    assert "SHOWN" not in done.stdout, done.stdout
     assert "[launch] 127.0.0.1: scheduler, server 0, worker 0" in done.stdout
     assert "[launch] 127.0.0.2: server 1, worker 1" in done.stdout
     assert done.stdout.count("--schedule: the store 'dist_sync' is scheduled, policy fifo") == 2
@@ -150,6 +165,24 @@ def test_nothing_is_left_when_the_other_side_of_a_connection_is_killed(hosts):
         assert_gone(pids)
 
 
+def test_a_host_that_falls_silent_ends_the_job(hosts):
+    """Its sshd is stopped, as if the host were cut off; the job ends without it, and the host's processes once the host is back."""
+    impatient = ["--ssh-option", "ServerAliveInterval=1", "--ssh-option", "ServerAliveCountMax=1"]
+    with running(impatient + hosts, dedent(SLEEPER) + "time.sleep(1000)", 8) as (launcher, pids):
+        sshd = next(process for process in psutil.Process(pids[-2]).parents() if process.name().startswith("sshd"))
+        sshd.suspend()
+        try:
+            began = time.monotonic()
+            assert launcher.wait(LIMIT) == 255
+            assert time.monotonic() - began < LIMIT / 2
+            assert "ended with code 255 (ssh's code for a connection that failed); ending" in launcher.stdout.read().decode()
+            assert_gone(pids[:-2], within=0.5)
+            assert all(map(alive, pids[-2:]))           # on the silent host
+        finally:
+            sshd.resume()
+        assert_gone(pids)
+
+
 def test_what_cannot_work_says_why(hosts, tmp_path):
     for arguments, code, parts in [
             (["--chdir", "/no/such/folder"], 2, ["/no/such/folder", "cannot be entered", "--chdir"]),
@@ -173,6 +206,41 @@ def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
         assert worker.stdout.readline().decode() == f"{[NASTY]} worker\n"
     finally:
         worker.communicate(timeout=LIMIT)
+
+
+# --- without a host that answers ---
+
+@needs_ssh
+def test_a_host_that_never_answers_is_a_failure(tmp_path):
+    (tmp_path / "hosts").write_text("127.0.0.1\n")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        done = launch("--hostfile", str(tmp_path / "hosts"), "--ssh-option", f"Port={silent.getsockname()[1]}",
+                      "--ssh-option", "ConnectTimeout=1", "--", "true")
+    assert done.returncode == 255, done.stdout + done.stderr
+    assert "ended with code 255 (ssh's code for a connection that failed)" in done.stdout
+
+
+@needs_ssh
+def test_a_host_has_a_minute_to_answer():
+    """As ssh itself understands what the launcher tells it: it gives up when one question more than the allowed number is due."""
+    command = Ssh((), "python", "/").command(Host("gpu1"), {})
+    known = subprocess.run([command[0], "-G", *command[1:-1]], timeout=LIMIT, stdout=subprocess.PIPE, universal_newlines=True).stdout
+    options = dict(line.split(None, 1) for line in known.splitlines() if " " in line)
+    assert int(options["serveraliveinterval"]) * (int(options["serveralivecountmax"]) + 1) == 60
+    assert int(options["connecttimeout"]) < 60 and options["batchmode"] == "yes"
+
+
+def test_an_interface_is_handed_on_in_place_of_addresses(monkeypatch):
+    hosts = [Host("gpu1", 1, "10.0.0.1"), Host("gpu2", 1, "10.0.0.2")]
+    ssh = Ssh((), "python", "/")
+    assert [plan.env["DMLC_NODE_HOST"] for plan in plan_hosts(["true"], hosts, ssh)] == ["10.0.0.1", "10.0.0.1", "10.0.0.2",
+                                                                                        "10.0.0.1", "10.0.0.2"]
+    monkeypatch.setenv("DMLC_INTERFACE", "eth1")
+    for plan in plan_hosts(["true"], hosts, ssh):
+        assert plan.env["DMLC_INTERFACE"] == "eth1" and "DMLC_NODE_HOST" not in plan.env
+        assert json.loads(plan.spec.decode())["env"] == plan.env
 
 
 # --- host files, without ssh ---
