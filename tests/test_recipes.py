@@ -41,8 +41,8 @@ SRUN = """\
 #!/bin/bash
 # srun that prints its arguments, and runs what it was given as the worker of rank 3.
 printf 'srun <%s>\\n' "$@"
-while [ "${1#--}" != "$1" ]; do shift; done
-SLURM_PROCID=3 SLURM_NTASKS=5 "$@"
+while [ "${1#--}" != "$1" ]; do case $1 in --ntasks=*) count=${1#*=};; esac; shift; done
+SLURM_PROCID=3 SLURM_NTASKS=$count "$@"
 """
 
 
@@ -100,7 +100,7 @@ JOB = {"DMLC_NUM_SERVER": "2", "DMLC_NUM_WORKER": "3", "DMLC_PS_ROOT_URI": "10.0
 
 
 @pytest.mark.parametrize("rank, size", [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
-                                        ("SLURM_PROCID", "SLURM_NTASKS")])
+                                        ("PMIX_RANK", "OTHER"), ("SLURM_PROCID", "SLURM_NTASKS")])
 def test_roles_by_rank(rank, size):
     roles = [run(CLUSTERS / "role.sh", "sh", "-c", 'echo "$DMLC_ROLE $1 ${PORT-none}"', "-", "two  words", PORT="1",
                  **{**JOB, rank: str(i), size: "6"}).stdout for i in range(6)]
@@ -117,15 +117,19 @@ def test_a_role_that_cannot_be_told(env, part):
 
 # --- Slurm ---
 
-def test_slurm_starts_its_processes_with_srun(tmp_path):
+@pytest.mark.parametrize("numbers, tasks, role", [({}, 5, "worker of 2+2 at 10.0.0.7:21234"),
+                                                  ({"SERVERS": "4", "WORKERS": "3"}, 8, "server of 4+3 at 10.0.0.7:21234"),
+                                                  ({"DMLC_PS_ROOT_URI": "10.0.0.9", "DMLC_PS_ROOT_PORT": "9091"}, 5,
+                                                   "worker of 2+2 at 10.0.0.9:9091")])
+def test_slurm_starts_its_processes_with_srun(numbers, tasks, role, tmp_path):
     path = programs(tmp_path / "bin", srun=SRUN, hostname="#!/bin/sh\necho 10.0.0.7 10.9.9.9\n")
-    show = 'echo "$DMLC_ROLE of $DMLC_NUM_SERVER+$DMLC_NUM_WORKER at $DMLC_PS_ROOT_URI:$DMLC_PS_ROOT_PORT: $1"'
+    show = 'echo "$DMLC_ROLE of $DMLC_NUM_SERVER+$DMLC_NUM_WORKER at $DMLC_PS_ROOT_URI:$DMLC_PS_ROOT_PORT: $1 ${PORT-none}"'
     done = run(CLUSTERS / "slurm" / "train.sbatch", "sh", "-c", show, "-", "two  words", PATH=path, SLURM_JOB_NUM_NODES="2",
-               SLURM_JOB_ID="31234", SLURM_SUBMIT_DIR=str(CLUSTERS))
+               SLURM_JOB_ID="31234", SLURM_SUBMIT_DIR=str(CLUSTERS), PORT="80", **numbers)
     assert done.returncode == 0, done.stderr
-    assert "srun <--nodes=2>\nsrun <--ntasks=5>\nsrun <--distribution=cyclic>" in done.stdout
+    assert f"srun <--nodes=2>\nsrun <--ntasks={tasks}>\nsrun <--distribution=cyclic>" in done.stdout
     assert "srun <--kill-on-bad-exit=1>" in done.stdout
-    assert done.stdout.splitlines()[-1] == "worker of 2+2 at 10.0.0.7:21234: two  words"
+    assert done.stdout.splitlines()[-1] == f"{role}: two  words none"
 
 
 @pytest.mark.parametrize("arguments, env, part", [

@@ -9,11 +9,12 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from cluster import package_env
+from cluster import PACKAGE_PATH, package_env
 from prophet_mx.launch import run_job
 from prophet_mx.schedule import FOLDER, with_hook
 
 JOBS = Path(__file__).resolve().parent / "jobs"
+DOCS = JOBS.parents[1] / "docs"
 LIMIT = 60
 HALVES = {"worker 0": {"HALF": "0"}, "worker 1": {"HALF": "1"}}
 
@@ -117,3 +118,13 @@ def test_a_python_without_prophet_mx_is_an_error_that_says_so(tmp_path):
 def test_the_hook_is_first_on_the_path_and_there_once():
     once = with_hook({"A": "b", "PYTHONPATH": os.pathsep.join(["x", "", "y"])})
     assert once == {"A": "b", "PYTHONPATH": os.pathsep.join([FOLDER, "x", "y"])} == with_hook(once)
+
+
+@pytest.mark.parametrize("before", [None, "/x:/y"])
+def test_the_line_for_other_launchers_puts_the_hook_on_the_path(before):
+    [line] = [line for line in (DOCS / "clusters.md").read_text().splitlines() if line.startswith("export PYTHONPATH=")]
+    python_here = f'python() {{ PYTHONPATH={PACKAGE_PATH} {sys.executable} "$@"; }}'
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(["bash", "-c", f"{python_here}; {line}; printenv PYTHONPATH"], timeout=LIMIT, stdout=subprocess.PIPE,
+                          env=env if before is None else {**env, "PYTHONPATH": before}, universal_newlines=True)
+    assert done.stdout.strip() == os.pathsep.join([FOLDER] + ([before] if before else []))
