@@ -19,7 +19,7 @@ NOT_NEEDED = {
     "BYTESCHEDULER_PARTITION_TUNING": _TUNED,
     "BYTESCHEDULER_TUNING": _TUNED,
     "BYTESCHEDULER_QUEUE_TYPE": "PROPHET_POLICY says what goes first",
-    "BYTESCHEDULER_TIMELINE": "this version writes no timeline",
+    "BYTESCHEDULER_TIMELINE": "PROPHET_TIMELINE names the file of a timeline",
     "BYTESCHEDULER_DEBUG": "the logger 'prophet_mx' has the levels of Python's logging",
     "BYTESCHEDULER_ROOT_IP": _OTHER,
     "BYTESCHEDULER_ROOT_PORT": _OTHER,

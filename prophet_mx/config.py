@@ -238,9 +238,14 @@ class Config:
             if text != "":
                 values[name] = _parsed(name, variable, text)
         translation = bytescheduler.translate(environ, values.get("policy", cls.policy), set(names), set(values))
+        notes = translation.notes
         for name, text in translation.settings.items():
-            values[name] = _parsed(name, f"{PREFIX}{name.upper()} (from a {bytescheduler.PREFIX} variable)", text)
-        return cls(**values), translation.notes
+            variable = PREFIX + name.upper()
+            try:
+                values[name] = _parsed(name, variable, text)
+            except ConfigError as error:            # the variables of another program are no reason to stop
+                notes = [note.replace(f" is taken as {variable}={text}", f" is not used: {error}") for note in notes]
+        return cls(**values), notes
 
 
 def shown(value: Any) -> str:

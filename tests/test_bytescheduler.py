@@ -38,6 +38,13 @@ def test_timeline_and_debug_become_settings_where_there_are_such():
     assert translate(environ, "prophet", {"timeline"}, given={"timeline"}).settings == {}
 
 
+def test_a_value_that_is_no_setting_does_no_harm_and_is_named():
+    config, [note] = Config.read({"BYTESCHEDULER_TIMELINE": "/no/such/folder/t.json"})
+    assert config == Config()
+    assert note.startswith("BYTESCHEDULER_TIMELINE=/no/such/folder/t.json is not used: PROPHET_TIMELINE=")
+    assert "its folder does not exist" in note
+
+
 @settings(max_examples=40)
 @given(st.dictionaries(st.sampled_from(sorted(NOT_NEEDED) + ["BYTESCHEDULER_NEW", "OTHER"]), st.text(max_size=8)),
        st.sampled_from(["prophet", "credit"]))
