@@ -8,6 +8,7 @@ from prophet_mx import Config, link
 from prophet_mx.link import LinkMonitor
 
 ITERATIONS = 40
+ROOT = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091"}
 
 # Two devices per worker, whose gradients the wrapper has to sum up as the store would; the keys of some parameters were there before.
 JOB = """
@@ -87,6 +88,13 @@ def test_without_tcp_info_the_next_best_is_taken_and_the_log_says_which_and_why(
     [record] = caplog.records
     assert record.levelname == "WARNING" and "0 TCP connection(s) to 1 server(s) were found" in record.getMessage()
     assert ("interface lo" if source == "nic" else "predicted") in record.getMessage()
+
+
+@pytest.mark.parametrize("environ, name", [
+    ({"DMLC_INTERFACE": "lo", "DMLC_PS_ROOT_URI": "203.0.113.7"}, "lo"), ({"DMLC_INTERFACE": "nosuch0", **ROOT}, "lo"), (ROOT, "lo"),
+    ({"DMLC_PS_ROOT_URI": "no.such.host.invalid"}, None), ({**ROOT, "DMLC_PS_ROOT_PORT": "none"}, None)])
+def test_the_interface_is_the_one_that_leads_to_the_scheduler(environ, name):
+    assert link.interface_name(environ) == name
 
 
 @pytest.mark.parametrize("drain", ["nic", "predicted"])

@@ -2,9 +2,7 @@
 import json
 import os
 import select
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -19,16 +17,12 @@ from hypothesis import strategies as st
 from cluster import package_env
 from prophet_mx.errors import LaunchError
 from prophet_mx.hosts import Host, parse_hosts, place
-from prophet_mx.launch import plan_hosts
-from prophet_mx.ssh import Ssh
 from sshd import ADDRESSES, running_sshd
 from test_cli import PROPHET_MX
 from test_launch import PYTHON, alive, assert_gone, pids_in
 
 LIMIT = 50      # seconds: far more than any job here needs
 NASTY = "two words, 'single' \"double\" $HOME `id` ; \\ & * \t\u00fc"
-
-needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh (Debian: apt-get install openssh-client)")
 
 
 @pytest.fixture(scope="module")
@@ -208,50 +202,15 @@ def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
         worker.communicate(timeout=LIMIT)
 
 
-# --- without a host that answers ---
-
-@needs_ssh
-def test_a_host_that_never_answers_is_a_failure(tmp_path):
-    (tmp_path / "hosts").write_text("127.0.0.1\n")
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        silent.listen(8)
-        done = launch("--hostfile", str(tmp_path / "hosts"), "--ssh-option", f"Port={silent.getsockname()[1]}",
-                      "--ssh-option", "ConnectTimeout=1", "--", "true")
-    assert done.returncode == 255, done.stdout + done.stderr
-    assert "ended with code 255 (ssh's code for a connection that failed)" in done.stdout
-
-
-@needs_ssh
-def test_a_host_has_a_minute_to_answer():
-    """As ssh itself understands what the launcher tells it: it gives up when one question more than the allowed number is due."""
-    command = Ssh((), "python", "/").command(Host("gpu1"), {})
-    known = subprocess.run([command[0], "-G", *command[1:-1]], timeout=LIMIT, stdout=subprocess.PIPE, universal_newlines=True).stdout
-    options = dict(line.split(None, 1) for line in known.splitlines() if " " in line)
-    assert int(options["serveraliveinterval"]) * (int(options["serveralivecountmax"]) + 1) == 60
-    assert int(options["connecttimeout"]) < 60 and options["batchmode"] == "yes"
-
-
-def test_an_interface_is_handed_on_in_place_of_addresses(monkeypatch):
-    hosts = [Host("gpu1", 1, "10.0.0.1"), Host("gpu2", 1, "10.0.0.2")]
-    ssh = Ssh((), "python", "/")
-    assert [plan.env["DMLC_NODE_HOST"] for plan in plan_hosts(["true"], hosts, ssh)] == ["10.0.0.1", "10.0.0.1", "10.0.0.2",
-                                                                                        "10.0.0.1", "10.0.0.2"]
-    monkeypatch.setenv("DMLC_INTERFACE", "eth1")
-    for plan in plan_hosts(["true"], hosts, ssh):
-        assert plan.env["DMLC_INTERFACE"] == "eth1" and "DMLC_NODE_HOST" not in plan.env
-        assert json.loads(plan.spec.decode())["env"] == plan.env
-
-
 # --- host files, without ssh ---
 
 def test_a_dry_run_on_this_machine_can_be_run_in_a_shell():
-    done = launch("-n", "2", "--dry-run", "--env", "A=" + NASTY, "--", *PYTHON,
-                  "import os; print(os.environ['DMLC_ROLE'], os.environ['A'])")
+    done = launch("-n", "2", "--dry-run", "--port", "12345", "--env", "A=" + NASTY, "--", *PYTHON,
+                  "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])")
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler", "# server 0", "# worker 0", "# worker 1"]
     shown = subprocess.run(["sh", "-c", lines[-1]], env=environment(), stdout=subprocess.PIPE, timeout=LIMIT)
-    assert shown.stdout.decode() == f"worker {NASTY}\n"
+    assert shown.stdout.decode() == f"worker 12345 {NASTY}\n"
 
 
 def test_host_file():
