@@ -1,0 +1,47 @@
+"""Keys that were initialised before the store was wrapped: right values, or an error, never wrong ones."""
+import pytest
+
+from cluster import run_cluster
+
+JOB = """
+import logging, sys
+import mxnet as mx
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+logging.basicConfig(level=logging.INFO)
+name, when = {"number": int, "text": "w{}".format}[sys.argv[1]], sys.argv[2]
+plain = mx.kv.create("dist_sync")
+for i in range(3):
+    plain.init(name(i), mx.nd.ones((100,)))
+kv = ScheduledKVStore(plain)
+kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(6)}))
+keys = range(3)
+try:
+    if when == "late":
+        keys = range(3, 6)
+        for i in keys:
+            kv.init(name(i), mx.nd.ones((100,)))
+    for step in range(1, 20):
+        for i in reversed(keys):
+            out = mx.nd.zeros((100,))
+            kv.pushpull(name(i), mx.nd.ones((100,)), out=out)
+            assert (out == 1 - step / 4).asnumpy().all(), (i, step, out)
+    print("right values", "whole" if kv.stats()["units"] == 19 * 3 else "sliced", kv.stats()["failure"])
+except KVStoreError as error:
+    print("refused:", error)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_so(kind):
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=[kind, "early"])
+    assert all("right values whole" in worker.output for worker in result.workers), result.logs()
+    assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
+
+
+@pytest.mark.cluster
+def test_keys_that_came_after_others_are_never_updated_wrongly():
+    """The servers know text keys by a number that counts those from before the store was wrapped, which the wrapper has not seen made."""
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=["text", "late"])
+    assert all("right values" in worker.output or "refused: " in worker.output for worker in result.workers), result.logs()
