@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
 from prophet_mx.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
-from prophet_mx.config import parse_rate
 from prophet_mx.errors import ConfigError
 from prophet_mx.profile import GradientProfile
+from prophet_mx.units import RATE_EXAMPLES, parse_rate
 
 PROFILES = Path(__file__).with_name("profiles_data")
 DEFAULT_COMPUTE = 1.0                                          # seconds per iteration
@@ -78,7 +78,7 @@ class Cell:
                     raise ValueError("not positive")
             except (KeyError, ValueError) as error:
                 raise ConfigError(f"cell {text!r}: {setting!r} is not allowed ({error}); the settings are "
-                                  + ", ".join(kinds)) from None
+                                  + ", ".join(kinds) + f"; a rate is such as {RATE_EXAMPLES}") from None
         return cls(profile, **values)
 
     def __str__(self) -> str:

@@ -17,8 +17,8 @@ import sys
 from dataclasses import replace
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from prophet_mx.arguments import link_rate
 from prophet_mx.bound import rho, scaled_to_rho
-from prophet_mx.config import parse_rate
 from prophet_mx.errors import ProfileError, ProphetError
 from prophet_mx.profile import Gradient, GradientProfile
 
@@ -167,7 +167,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--compute", type=float, default=1.0, metavar="SECONDS", help="forward and backward (default 1)")
     parser.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of all sizes (default 1)")
     parser.add_argument("--rho", type=float, help="scale the sizes to this communication time / compute time at --rate")
-    parser.add_argument("--rate", type=parse_rate, help="one worker's share of the link, such as 500Mbit or 59MB (bytes/s)")
+    parser.add_argument("--rate", type=link_rate, help="one worker's share of the link, such as 500Mbit or 59MB/s")
     options = parser.parse_args(arguments)
     if (options.rho is None) != (options.rate is None):
         parser.error("--rho and --rate go together")

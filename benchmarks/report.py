@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx import __version__
+from prophet_mx.units import format_rate
 
 from .cells import Cell, Load
 from .stolen import Stolen
@@ -132,7 +133,7 @@ def markdown(rows: Sequence[Row]) -> str:
         first = mine[0]
         parts.append(
             f"**{cell}**: {first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, link goodput "
-            f"{first.goodput_gbit:.3f} Gbit/s each way, bound {first.bound_ms:g} ms\n\n"
+            f"{format_rate(first.goodput_gbit * 1e9 / 8)} each way, bound {first.bound_ms:g} ms\n\n"
             "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | servers' CPU | memory, MB | stolen "
             "| undisturbed |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
                 f"| {row.method} | {row.time_ms:.0f} | {row.p10_ms:.0f} to {row.p90_ms:.0f} | {row.mean_ms:.0f} | "

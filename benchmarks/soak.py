@@ -30,6 +30,7 @@ import psutil
 
 import prophet_mx
 from prophet_mx.launch import JobResult, run_job
+from prophet_mx.units import format_rate, parse_rate
 
 JOB = Path(__file__).with_name("soak_job.py")
 PATIENCE = 90.0         # seconds without an iteration, with nothing paused, that count as a hang
@@ -130,7 +131,7 @@ class Faults:
             rate = self._rng.choice(RATES)
             subprocess.check_call(["tc", "-n", self._namespace, "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", rate,
                                    "burst", "64kb", "latency", "200ms"])
-            self.count[f"link at {rate}"] += 1
+            self.count[f"link at {format_rate(parse_rate(rate))}"] += 1
             return
         processes = job.processes()
         if not processes or job.iteration < 0:

@@ -2,8 +2,8 @@
 import argparse
 from typing import Any, Callable, List
 
-from .config import parse_size
 from .simulator import POLICIES
+from .units import RATE_EXAMPLES, parse_rate, parse_size
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 
@@ -24,6 +24,9 @@ def number(parse: Callable[[str], float], low: float, high: float, allowed: str)
 def whole(high: int) -> Callable[[str], int]:
     """A whole number from 1 to ``high``."""
     return number(int, 1, high, f"a whole number from 1 to {high}")
+
+
+link_rate = number(parse_rate, 1e3, 1e13, "a rate from 8 kbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
 
 
 def listed(convert: Callable[[str], Any]) -> Callable[[str], List[Any]]:
@@ -53,16 +56,3 @@ def time_seconds(text: str) -> float:
 def bytes_or_zero(text: str) -> float:
     """A size in bytes, or 0."""
     return 0.0 if text.strip() == "0" else float(parse_size(text))
-
-
-def format_rate(rate: float) -> str:
-    """Bytes/s as bits per second with a unit.
-
-    >>> format_rate(1.25e9), format_rate(12.5e6)
-    ('10Gbit', '100Mbit')
-    """
-    bits = 8 * rate
-    for unit, size in (("Gbit", 1e9), ("Mbit", 1e6), ("kbit", 1e3)):
-        if bits >= size:
-            return f"{bits / size:g}{unit}"
-    return f"{bits:g}bit"

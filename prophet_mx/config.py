@@ -4,63 +4,18 @@ Every setting has a field here, an environment variable ``PROPHET_<FIELD>`` and 
 :class:`~prophet_mx.ScheduledKVStore` of the same name. A keyword wins over the environment.
 """
 import ipaddress
-import math
 import os
-import re
 from dataclasses import dataclass, fields
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import bytescheduler
 from .errors import ConfigError
+from .units import RATE_EXAMPLES, parse_rate, parse_size, scaled
 
 PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")
 DRAINS = ("auto", "tcp", "nic", "predicted")
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-_SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12, "tib": 2**40}
-_RATE_UNITS = {"bit": 1 / 8, "kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
-
-
-def _scaled(value: Any, units: Mapping[str, float]) -> float:
-    """A number with an optional unit as a float; ValueError if it is not one, is not finite or is not positive."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value is not a number")
-    if isinstance(value, (int, float)):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-    else:
-        match = _NUMBER.fullmatch(str(value))
-        if match is None or match.group(2).lower() not in units:
-            raise ValueError("not a number with a known unit")
-        number = float(match.group(1)) * units[match.group(2).lower()]
-    if not math.isfinite(number) or number <= 0:
-        raise ValueError("not a positive, finite number")
-    return number
-
-
-def parse_rate(value: Any) -> float:
-    """A link rate in bytes/s from a number (bytes/s) or a text such as ``10Gbit``, ``25gbit`` or ``125MB`` (per second).
-
-    >>> parse_rate("1Gbit")
-    125000000.0
-    """
-    return _scaled(value, {**_SIZE_UNITS, **_RATE_UNITS})
-
-
-def parse_size(value: Any) -> int:
-    """A size in bytes from a number (bytes) or a text such as ``512KiB`` or ``4MB``.
-
-    >>> parse_size("64KiB")
-    65536
-    """
-    size = _scaled(value, _SIZE_UNITS)
-    if size != int(size):
-        raise ValueError("not a whole number of bytes")
-    return int(size)
 
 
 def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -74,7 +29,7 @@ def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _seconds(value: Any) -> float:
-    return _scaled(value, {"": 1, "s": 1})
+    return scaled(value, lambda unit: {"": 1.0, "s": 1.0}.get(unit.lower()))
 
 
 def _choice(*names: str) -> Callable[[Any], str]:
@@ -127,7 +82,7 @@ _SETTINGS = {
     "policy": _Setting(_choice(*POLICIES), "one of " + ", ".join(POLICIES)),
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)),
-                          "'auto', or a rate from 10 kB/s to 1 TB/s such as 10Gbit or 1.25e9 (bytes/s)"),
+                          "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
     "unit": _Setting(_auto(_bounded(parse_size, 4, 4_000_000)),
                      "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
     "window": _Setting(_auto(_bounded(parse_size, 1, 2**40)),

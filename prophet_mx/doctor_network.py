@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
 from .doctor_checks import ERROR, OK, WARNING, Finding, Job
+from .units import format_rate
 
 CONNECT_SECONDS = 3.0
 
@@ -54,7 +55,7 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
     elif chosen:
         if chosen in [name for name, _ in found] or (chosen in psutil.net_if_addrs() and chosen.startswith("lo")):
             speed = getattr(psutil.net_if_stats().get(chosen), "speed", 0)
-            yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}" + (f", {speed} Mbit/s" if speed else ""))
+            yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}" + (f", {format_rate(speed * 1e6 / 8)}" if speed else ""))
         else:
             yield Finding("nic", ERROR, f"DMLC_INTERFACE={chosen} is not here, not up, or has no IPv4 address", f"one of: {shown}")
     elif not found:

@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from .config import Config
 from .errors import ConfigError
+from .units import format_rate
 
 if TYPE_CHECKING:
     from . import _core
@@ -91,7 +92,7 @@ def line(earlier: Sample, later: Sample) -> str:
             f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
             f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
             f"{1e3 * found['first_wait_seconds']:.1f} ms, link {100 * found['utilisation']:.0f}% used, "
-            f"{found['link_rate'] / 1e6:.1f} MB/s to a server")
+            f"{format_rate(found['link_rate'])} to a server")
 
 
 class Metrics:

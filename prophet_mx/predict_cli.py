@@ -3,12 +3,12 @@ import argparse
 import json
 from typing import Optional
 
-from .arguments import format_rate, listed, number, policy_name, time_seconds, whole
-from .config import parse_rate
+from .arguments import link_rate, listed, number, policy_name, time_seconds, whole
 from .predict import MARGIN, Prediction, UsefulRates, as_dict, complete, load_costs, milliseconds, predict, useful_rates
 from .profile import GradientProfile
 from .simulation import PLAIN
 from .simulator import MAX_MACHINES, POLICIES
+from .units import format_rate
 
 _EPILOG = f"""\
 example, a profile that a job kept with PROPHET_PROFILE=job.json, on another network:
@@ -38,10 +38,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "predict", help="say what scheduling would do for a recorded job, and when it cannot help",
         description="Predict a job's iteration time with each policy from its profile and the bandwidth of the network.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rate = number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit")
     add = parser.add_argument
     add("--profile", required=True, metavar="FILE", help="profile of the job, as PROPHET_PROFILE keeps it")
-    add("--bandwidth", required=True, type=listed(rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
+    add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=whole(MAX_MACHINES), default=2, metavar="N", help="number of workers (default: 2)")
     add("--servers", type=whole(MAX_MACHINES), default=1, metavar="N", help="number of servers (default: 1)")
     add("--policy", type=listed(policy_name), default=list(POLICIES), metavar="NAME[,NAME...]",

@@ -6,6 +6,7 @@ from typing import Callable, List, Mapping, Sequence, Tuple
 from . import report_charts as charts
 from .report_charts import COLOURS, LINES
 from .trace_figures import PARTS, Figures
+from .units import format_rate
 
 STYLE = """
 body { font: 15px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #222; background: #fff; margin: 0 auto; padding: 20px 24px 60px;
@@ -86,15 +87,19 @@ def _origin(all_figures: Sequence[Figures], names: Sequence[str]) -> str:
 
 
 def rows(figures: Figures) -> List[Tuple[str, float, str]]:
-    """The table's rows: what, a number, its unit ('ms', '%', 'MB', 'MB/s')."""
+    """The table's rows: what, a number, how it is shown."""
     sent = figures.middle([iteration.bytes for iteration in figures.iterations])
-    return [("iteration", 1000 * figures.seconds, "ms"),
-            ("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
-            ("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
-            ("links busy", 100 * figures.utilisation, "%"),
-            ("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
-            ("sent per iteration", sent / 1e6, "MB"),
-            ("measured rate of the links", figures.rate / 1e6, "MB/s")]
+    return [_row("iteration", 1000 * figures.seconds, "ms"),
+            _row("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
+            _row("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
+            _row("links busy", 100 * figures.utilisation, "%"),
+            _row("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
+            _row("sent per iteration", sent / 1e6, "MB"),
+            ("measured rate of the links", figures.rate, format_rate(figures.rate))]
+
+
+def _row(what: str, number: float, unit: str) -> Tuple[str, float, str]:
+    return what, number, f"{number:.4g} {unit}"
 
 
 def _table(all_figures: Sequence[Figures], names: Sequence[str]) -> str:
@@ -106,7 +111,7 @@ def _table(all_figures: Sequence[Figures], names: Sequence[str]) -> str:
         change = ""
         if len(values) == 2:
             change = f"<td>{100 * (values[1] / values[0] - 1):+.1f}%</td>" if values[0] else "<td></td>"
-        cells.append(f"<tr><td>{row[0][0]}</td>" + "".join(f"<td>{value:.4g} {unit}</td>" for _, value, unit in row) + change + "</tr>")
+        cells.append(f"<tr><td>{row[0][0]}</td>" + "".join(f"<td>{text}</td>" for _, _, text in row) + change + "</tr>")
     return "<table>" + "\n".join(cells) + "</table>"
 
 

@@ -7,12 +7,12 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
-from .arguments import bytes_or_zero, format_rate, listed, number, policy_name, time_seconds, whole
-from .config import parse_rate
+from .arguments import bytes_or_zero, link_rate, listed, number, policy_name, time_seconds, whole
 from .errors import ConfigError, ProfileError
 from .profile import GradientProfile
 from .simulation import PLAIN
 from .simulator import MAX_MACHINES, POLICIES, Cluster, Result, simulate
+from .units import format_rate
 
 _EPILOG = """\
 example, 64 workers and 64 servers at three bandwidths:
@@ -56,7 +56,7 @@ class Row:
 
 
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
-WIDTHS = (8, 11, 7, 7, 10, 10, 7, 7)
+WIDTHS = (8, 12, 7, 7, 10, 10, 7, 7)
 
 
 def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Row]:
@@ -74,12 +74,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "simulate", help="predict a job's iteration time on other networks and cluster sizes",
         description="Simulate a training job, its cluster and the scheduler that ships, and print a table of iteration times.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rate, count = number(parse_rate, 1e3, 1e13, "a rate from 1 kB/s to 10 TB/s such as 10Gbit"), whole(MAX_MACHINES)
+    count = whole(MAX_MACHINES)
     seconds, zero = number(time_seconds, 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001"), "(default: 0)"
     add = parser.add_argument
     add("--profile", required=True, metavar="FILE",
         help="profile of the job: recorded in a job, or made by benchmarks/profiles.py")
-    add("--bandwidth", required=True, type=listed(rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
+    add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add("--policy", type=listed(policy_name), default=list(POLICIES), metavar="NAME[,NAME...]",
@@ -94,7 +94,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--message-time", type=seconds, default=0.0, metavar="TIME",
         help="time a worker takes to send a message, and to receive one " + zero)
     add("--server-time", type=seconds, default=0.0, metavar="TIME", help="time a server takes for each message " + zero)
-    add("--server-rate", type=rate, metavar="RATE", help="bytes a server handles per second (default: no limit)")
+    add("--server-rate", type=link_rate, metavar="RATE", help="what a server handles per second, such as 1GB/s (default: no limit)")
     add("--jitter", type=number(float, 0, 0.99, "a number from 0 to 0.99"), default=0.0, metavar="SHARE",
         help="compute times vary by up to this share, at random per worker and iteration " + zero)
     add("--straggler", type=number(float, 1, 1e3, "a number from 1 to 1000"), default=1.0, metavar="FACTOR",

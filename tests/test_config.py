@@ -7,11 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx import Config, ConfigError, ProphetError
-from prophet_mx.config import DRAINS, POLICIES, parse_rate, parse_size
+from prophet_mx.config import DRAINS, POLICIES
+from prophet_mx.units import format_rate, parse_rate, parse_size
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
          "tib": 2**40}
-BITS = {"bit": 1, "kbit": 10**3, "mbit": 10**6, "gbit": 10**9}
+PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def test_defaults():
@@ -27,6 +29,7 @@ def test_defaults():
     ("PROPHET_BANDWIDTH", "1.25e9", "bandwidth", 1.25e9),
     ("PROPHET_BANDWIDTH", "auto", "bandwidth", None),
     ("PROPHET_BANDWIDTH", "10kB", "bandwidth", 1e4),
+    ("PROPHET_BANDWIDTH", "10Gb", "bandwidth", 1.25e9),
     ("PROPHET_WINDOW", "512 KiB", "window", 524288),
     ("PROPHET_WINDOW", "Auto", "window", None),
     ("PROPHET_LEAD", "1", "lead", 1),
@@ -77,14 +80,14 @@ WRONG = [
     ("profile", "/tmp", "the path of a file"),
     ("drain", "udp", "one of auto, tcp, nic, predicted"),
     ("bandwidth", "fast", "10Gbit"),
-    ("bandwidth", "-1Gbit", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "0", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "9999", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "2e12", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "1e999", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "inf", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "nan", "10 kB/s to 1 TB/s"),
-    ("bandwidth", "10 Gbit/s", "10Gbit"),
+    ("bandwidth", "-1Gbit", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "0", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "9999", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "2e12", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "1e999", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "inf", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "nan", "80 kbit/s to 8 Tbit/s"),
+    ("bandwidth", "10GBPS", "b is bits, B is bytes"),
     ("window", "0", "1 byte to 1 TiB"),
     ("window", "1.5", "1 byte to 1 TiB"),
     ("window", "10Mbit", "512KiB"),
@@ -174,10 +177,39 @@ def test_size_is_number_times_unit(number, unit, space):
     assert parse_size(f"{number}{space}{unit}") == number * SIZES[unit.lower()]
 
 
-@given(st.integers(1, 10**6), any_case({**SIZES, **BITS}))
-def test_rate_is_number_times_unit_in_bytes_per_second(number, unit):
-    factor = BITS[unit.lower()] / 8 if unit.lower() in BITS else SIZES[unit.lower()]
-    assert parse_rate(f"{number}{unit}") == pytest.approx(number * factor, rel=1e-12)
+@given(st.integers(1, 10**6), any_case(PREFIXES), st.sampled_from(["b", "b/s", "bps", "bit", "Bit", "BIT", "bit/s"]),
+       st.sampled_from(["", " "]))
+def test_a_lower_case_b_in_a_rate_is_bits(number, prefix, word, space):
+    assert parse_rate(f"{number}{space}{prefix}{word}") == pytest.approx(number * PREFIXES[prefix.lower()] / 8, rel=1e-12)
+
+
+@given(st.integers(1, 10**6), any_case({**PREFIXES, **BINARY}), st.sampled_from(["B", "B/s", "Bps"]), st.sampled_from(["", " "]))
+def test_an_upper_case_b_in_a_rate_is_bytes(number, prefix, word, space):
+    factor = {**PREFIXES, **BINARY}[prefix.lower()]
+    assert parse_rate(f"{number}{space}{prefix}{word}") == pytest.approx(number * factor, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["10G", "10g", "10000M", "10Gb", "10Gbps", "10Gbit", "10Gbit/s", "10Gb/s", "1.25GB", "1.25GB/s", "1.25GBps",
+                                  "1250MB", "1.25e9", "1.25e3 MB/s", "10 Gbit/s", "0.01Tb"])
+def test_one_rate_in_all_its_forms(text):
+    assert parse_rate(text) == pytest.approx(1.25e9, rel=1e-12)
+
+
+@pytest.mark.parametrize("text", ["10GBPS", "10Gi", "10Gib", "10Gibit", "10Gbytes", "10G/s", "10/s", "10Gbps/s", "10bpsG", "10Gbit/h", "10B/"])
+def test_what_may_be_bits_or_bytes_is_no_rate(text):
+    with pytest.raises(ValueError):
+        parse_rate(text)
+
+
+@given(st.floats(min_value=1e-3, max_value=1e15))
+def test_what_is_shown_of_a_rate_is_a_rate(rate):
+    assert parse_rate(format_rate(rate)) == pytest.approx(rate, rel=5.1e-4)
+
+
+@pytest.mark.parametrize("rate, text", [(1.25e9, "10 Gbit/s"), (125e6, "1 Gbit/s"), (119.5e6, "956 Mbit/s"), (11676712, "93.41 Mbit/s"),
+                                        (1e3, "8 kbit/s"), (1e12, "8 Tbit/s"), (1, "8 bit/s"), (0, "0 bit/s")])
+def test_a_rate_is_shown_in_bits_per_second(rate, text):
+    assert format_rate(rate) == text
 
 
 @given(st.integers(1, 2**50))
@@ -202,7 +234,7 @@ def test_anything_else_is_a_value_error_and_never_a_wrong_number(value):
         assert not isinstance(value, bool) and value is not None
 
 
-@pytest.mark.parametrize("text", ["", " ", "MB", "1 M B", "0x10", "1,5MB", "1_000", "--1", "+-1", "1e", "\u0661MB", "1MB/s", "1e400MB"])
+@pytest.mark.parametrize("text", ["", " ", "MB", "1 M B", "0x10", "1,5MB", "1_000", "--1", "+-1", "1e", "\u0661MB", "1MB/h", "1e400MB"])
 def test_texts_that_are_no_size_and_no_rate(text):
     for parse in (parse_rate, parse_size):
         with pytest.raises(ValueError):
@@ -210,7 +242,7 @@ def test_texts_that_are_no_size_and_no_rate(text):
 
 
 def test_a_rate_in_bits_is_no_size_and_a_fraction_of_a_byte_neither():
-    for text in ("10Mbit", "0.5", "0.0001kB"):
+    for text in ("10Mbit", "10M", "10Mbps", "10MB/s", "0.5", "0.0001kB"):
         with pytest.raises(ValueError):
             parse_size(text)
     assert parse_size("0.5kB") == 500

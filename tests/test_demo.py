@@ -44,7 +44,7 @@ def test_trains_and_reports(tmp_path):
     assert float(value_of(result, "samples/s").split()[0].replace(",", "")) > 0
     assert value_of(result, "policy") == "prophet"
     assert value_of(result, "drain read from") in ("tcp", "nic", "predicted")
-    assert re.match(r"[\d.]+ [kMG]?B/s", value_of(result, "measured rate"))
+    assert re.match(r"[\d.]+ [kMG]?bit/s", value_of(result, "measured rate"))
     # 20 parameters of 288,170 floats together, 2 epochs of 22 iterations
     scheduled = re.match(r"([\d.]+) MB in ([\d,]+) units", value_of(result, "scheduled"))
     assert float(scheduled.group(1)) == pytest.approx(44 * 288170 * 4 / 1e6, rel=1e-3), result.logs()

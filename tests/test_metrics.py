@@ -100,7 +100,9 @@ def test_what_happened_between_two_samples():
     assert between(earlier, later) == pytest.approx({
         "iteration_seconds": 0.2, "bytes": 2000, "units": 2, "blocks": 1, "unit_wait_seconds": 0.02, "first_wait_seconds": 0.05,
         "utilisation": 0.75, "link_rate": 2e6})
-    assert line(earlier, later).startswith("iterations 5 to 15: 200.0 ms each, 0.00 MB in 2 units and 1 blocks")
+    shown = line(earlier, later)
+    assert shown.startswith("iterations 5 to 15: 200.0 ms each, 0.00 MB in 2 units and 1 blocks")
+    assert shown.endswith("link 75% used, 16 Mbit/s to a server")
 
 
 @given(st.integers(0, 3), st.floats(0, 1e3), st.floats(0, 1e9))

@@ -110,7 +110,7 @@ def test_the_command(file):
     times = [float(time) for time in re.findall(r"^(?:plain|prophet|lower bound) +([\d.]+)", done.stdout, re.MULTILINE)]
     assert len(times) == 6 and times[2] <= times[1] < times[0]
     assert done.stdout.count("Scheduling helps: with prophet") == 1 and done.stdout.count("Scheduling cannot help here") == 1
-    assert re.search(r"prophet gains 4% or more at bandwidths from [\d.]+[MG]bit.* to [\d.]+Gbit; most, \d+%, at about", done.stdout)
+    assert re.search(r"prophet gains 4% or more at bandwidths from [\d.]+ [MG]bit/s.* to [\d.]+ Gbit/s; most, \d+%, at about", done.stdout)
 
 
 def test_the_command_in_json_without_compute_time(file):

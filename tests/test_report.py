@@ -108,11 +108,12 @@ def test_a_page_loads_nothing_and_names_are_text(tmp_path):
 
 
 def test_a_comparison_says_how_much_differs(tmp_path):
-    slow = [dict(event, ts=2 * event["ts"], dur=2 * event["dur"]) if event["ph"] == "X" else event for event in made()]
+    rate = {"ph": "C", "name": "link 0", "pid": 0, "ts": 1000, "args": {"rate": 125e6}}
+    slow = [dict(event, ts=2 * event["ts"], dur=2 * event["dur"]) if event["ph"] == "X" else event for event in [*made(), rate]]
     page = tmp_path / "r.html"
     assert report(written(tmp_path / "slow.json", slow), written(tmp_path / "quick.json", made()), "-o", page).returncode == 0
     html = page.read_text()
-    assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html
+    assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>0 bit/s</td>" in html
     assert html.count("slow.json") > 3 and html.count("quick.json") > 3
     assert html.count("one iteration, a row per parameter") == 2
 

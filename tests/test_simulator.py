@@ -418,7 +418,7 @@ def profile_file(tmp_path):
 
 def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
     target = tmp_path / "table.csv"
-    done = cli("--profile", profile_file, "--bandwidth", "944Mbit,10Gbit", "--workers", "2,4", "--servers", 1, "--csv", target)
+    done = cli("--profile", profile_file, "--bandwidth", "944M,1.25GB/s", "--workers", "2,4", "--servers", 1, "--csv", target)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("tiny: 24 gradients in 6 steps, ") and len(lines) == 2 + 4 * len(POLICIES)
@@ -427,7 +427,7 @@ def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
     assert [row["policy"] for row in rows] == list(POLICIES) * 4
     expected = simulate(network_like(), CLASSIC, "prophet")
     assert float(rows[3]["seconds"]) == expected.seconds
-    assert lines[5].split() == ["prophet", "944Mbit", "2", "1", f"{1e3 * expected.seconds:.1f}", f"{1e3 * expected.bound:.1f}",
+    assert lines[5].split() == ["prophet", "944", "Mbit/s", "2", "1", f"{1e3 * expected.seconds:.1f}", f"{1e3 * expected.bound:.1f}",
                                 f"{expected.ratio:.3f}", f"{float(rows[0]['seconds']) / expected.seconds:.2f}"]
 
 
@@ -440,8 +440,8 @@ def test_the_command_s_options_reach_the_simulation(profile_file):
     seconds = {policy: simulate(profile, cluster, policy, seed=7, iterations=4).seconds for policy in ("plain", "priority")}
     line = done.stdout.splitlines()[2].split()
     assert len(done.stdout.splitlines()) == 3 and line[0] == "priority", done.stderr
-    assert line[4] == f"{1e3 * seconds['priority']:.1f}"
-    assert line[7] == f"{seconds['plain'] / seconds['priority']:.2f}"
+    assert line[5] == f"{1e3 * seconds['priority']:.1f}"
+    assert line[8] == f"{seconds['plain'] / seconds['priority']:.2f}"
 
 
 def test_a_recorded_profile_needs_a_compute_time(tmp_path):

@@ -13,8 +13,9 @@ import subprocess
 import sys
 from typing import List, Optional, Sequence
 
-from prophet_mx.config import parse_rate
+from prophet_mx.arguments import link_rate
 from prophet_mx.errors import ProphetError
+from prophet_mx.units import format_rate
 
 from .exits import exit_code
 from .goodput import measure
@@ -30,7 +31,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("--workers", type=int, default=2)
         command.add_argument("--servers", type=int, default=1)
-        command.add_argument("--rate", type=parse_rate, default=125e6, help="of every link, such as 1Gbit (default)")
+        command.add_argument("--rate", type=link_rate, default=125e6, help="of every link, such as 1Gbit (default)")
         if name == "run":
             command.add_argument("command", nargs=argparse.REMAINDER, help="the workers' command, after --")
     commands.add_parser("clean", help="remove what killed testbeds left")
@@ -44,7 +45,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return 0
         with Testbed(options.workers, options.servers, options.rate) as bed:
             goodput = measure(bed)
-            print(f"{options.workers} workers, {options.servers} servers, links of {options.rate * 8 / 1e9:g} Gbit/s: "
+            print(f"{options.workers} workers, {options.servers} servers, links of {format_rate(options.rate)}: "
                   f"{goodput}", flush=True)
             if goodput.shortfall(options.rate):
                 print(goodput.shortfall(options.rate), file=sys.stderr)

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
+from prophet_mx.units import format_rate
+
 from .network import Testbed
 
 AGREEMENT = 0.005
@@ -37,7 +39,7 @@ class Goodput:
         """A warning if links of ``rate`` bytes/s give less than 90%, which headers do not explain; '' if they do not."""
         if self.link >= 0.9 * rate:
             return ""
-        return (f"warning: links of {rate * 8 / 1e9:g} Gbit/s give {self.link / rate:.0%}: this machine is too busy or too "
+        return (f"warning: links of {format_rate(rate)} give {self.link / rate:.0%}: this machine is too busy or too "
                 "slow for them, and times will be those of its processor")
 
     @property
@@ -46,8 +48,7 @@ class Goodput:
         return min(self.up, self.down)
 
     def __str__(self) -> str:
-        return (f"{self.up * 8 / 1e9:.3f} Gbit/s up, {self.down * 8 / 1e9:.3f} Gbit/s down, both at once; "
-                f"round trip {self.rtt * 1e3:.1f} ms")
+        return f"{format_rate(self.up)} up, {format_rate(self.down)} down, both at once; round trip {self.rtt * 1e3:.1f} ms"
 
 
 def measure(bed: Testbed, seconds: float = 2.0, settle: float = 1.0) -> Goodput:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from prophet_mx.errors import ProphetError
+from prophet_mx.units import format_rate
 
 PREFIX = "prophet"
 _NAME = re.compile(PREFIX + r"-(\d+)-(\d+)(-\d+)?-\w+")
@@ -113,7 +114,7 @@ class Testbed:
         if workers < 1 or servers < 1 or workers + servers > 250:
             raise TestbedError(f"{workers} workers and {servers} servers: at least one of each, 250 in all")
         if not MIN_RATE <= rate <= MAX_RATE:
-            raise TestbedError(f"a link rate of {rate * 8 / 1e9:g} Gbit/s is outside 0.1 to 10 Gbit/s")
+            raise TestbedError(f"a link rate of {format_rate(rate)} is outside {format_rate(MIN_RATE)} to {format_rate(MAX_RATE)}")
         self.workers, self.servers, self.rate = workers, servers, rate
         self.shape = shape or Shape.for_rate(rate)
         self.congestion = congestion

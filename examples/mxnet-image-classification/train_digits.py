@@ -8,6 +8,7 @@ An ordinary MXNet 1.9 script. The lines that prophet_mx adds to it are marked wi
 import mxnet as mx
 from prophet_mx import ScheduledKVStore                     # (1)
 from prophet_mx.config import POLICIES, Config
+from prophet_mx.units import format_rate
 
 import argparse
 import io
@@ -140,7 +141,7 @@ def print_learned(stats):
     print(f"policy             {stats['policy']}")
     if stats["policy"] == "off":
         return
-    rates = ", ".join(readable(rate) + "/s" for rate in stats["rates"])
+    rates = ", ".join(map(format_rate, stats["rates"]))
     print(f"drain read from    {stats['drain']}")
     print(f"measured rate      {rates} (to each server)")
     print(f"scheduled          {readable(stats['bytes'])} in {stats['units']:,} units, {stats['blocks']:,} blocks, "

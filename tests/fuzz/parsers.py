@@ -11,11 +11,12 @@ from importlib.util import find_spec
 from typing import Any, Callable, Dict, List
 
 from prophet_mx.bound import lower_bound, send_order
-from prophet_mx.config import POLICIES, Config, parse_rate, parse_size
+from prophet_mx.config import POLICIES, Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
 from prophet_mx.layout import cut, unit_bytes
 from prophet_mx.orders import orders
 from prophet_mx.profile import Gradient, GradientProfile, average_iterations, detect_steps
+from prophet_mx.units import format_rate, parse_rate, parse_size
 
 
 class Source:
@@ -198,13 +199,15 @@ def config(data: bytes) -> None:
         except ValueError:
             continue
         assert 0 < number < math.inf
+        if 1e-3 <= number <= 1e15:
+            assert abs(parse_rate(format_rate(number)) / number - 1) < 1e-3
 
 
 def _text_of_a_setting(source: Source) -> str:
     if source.below(4) == 0:
         return source.text()
     number = source.odd() if source.below(4) == 0 else source.whole()
-    return f"{number}{('', ' ', 'k', 'KiB', 'MB', 'Gbit', 'tib', 'auto')[source.below(8)]}"
+    return f"{number}{('', ' ', 'k', 'KiB', 'MB', 'Gbit', 'tib', 'auto', 'Gb/s', 'GBps')[source.below(10)]}"
 
 
 # -- traces ----------------------------------------------------------------------------------------------------------------------
