@@ -54,10 +54,13 @@ def _set_alarms(store: "ScheduledKVStore") -> None:
     warn, abort = store._config.stall_warn, store._config.stall_abort
     text = (f"prophet_mx: worker {store.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
             "stopped or dead")
-    if warn:
-        _core.alarm(warn, text % warn)
-    if abort:
-        _core.alarm(abort, text % abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
+    try:
+        if warn:
+            _core.alarm(warn, text % warn)
+        if abort:
+            _core.alarm(abort, text % abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
+    except OSError as error:
+        logger.error("nothing will be said if the end of the process waits for other workers: %s", error)
 
 
 def _in_child() -> None:

@@ -49,7 +49,7 @@ class ScheduledKVStore(KVStore):
     ProfileError
         the file that ``profile`` names holds no profile.
     KVStoreError
-        ``kv`` is not a native MXNet store, or is wrapped already.
+        ``kv`` is not a native MXNet store, or is wrapped already, or a thread cannot be started.
     UnsupportedMXNetError
         this MXNet's engine is not one the compiled core knows.
 
@@ -81,7 +81,9 @@ class ScheduledKVStore(KVStore):
         if not reason:
             bind()
             path = ScheduledPath(kv, self._config, keys)
+            path.start()
         self._take_over(kv._given_back() if isinstance(kv, ScheduledKVStore) else kv)
+        self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
         self._keys = keys
@@ -93,8 +95,6 @@ class ScheduledKVStore(KVStore):
             if self._config.timeline:
                 logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
             return
-        self._path = path
-        path.start()
         attend(self)
 
     def _take_over(self, kv: KVStore) -> None:
@@ -315,7 +315,7 @@ class ScheduledKVStore(KVStore):
         ConfigError
             the path or the limit is not allowed, or the file cannot be created.
         KVStoreError
-            a timeline is being written already, or nothing is scheduled.
+            a timeline is being written already, nothing is scheduled, or its thread cannot be started.
         """
         settings = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
         config = Config.from_env({}, **settings)

@@ -16,6 +16,8 @@ import psutil
 
 from . import _core
 from .config import Config
+from .errors import KVStoreError
+from .threads import start_thread
 
 logger = logging.getLogger("prophet_mx")
 
@@ -109,15 +111,11 @@ class LinkMonitor:
                 logger.info("drain is read from TCP_INFO of the connections to %d server(s)", self._servers)
                 return self.source
         if wanted in ("auto", "nic"):
-            name = interface_name()
-            if name is not None and name in psutil.net_io_counters(pernic=True):
-                self._driver.use_fed()
-                self._thread = threading.Thread(target=self._read_nic, args=(name,), name="prophet_mx-nic", daemon=True)
-                self._thread.start()
+            failed = self._attach_nic(reason)
+            if not failed:
                 self.source = "nic"
-                logger.warning("drain is read from the counters of interface %s%s", name, reason)
                 return self.source
-            reason += "; no network interface could be told to lead to the servers"
+            reason += failed
         self._driver.use_predicted()
         logger.warning("drain is predicted from the measured rate%s", reason)
         return self.source
@@ -137,6 +135,19 @@ class LinkMonitor:
             self.sockets = [(fd, server) for server, fd in enumerate(fds)]
         except (OSError, psutil.Error) as error:
             return f", as TCP_INFO cannot be used ({error})"
+        return ""
+
+    def _attach_nic(self, reason: str) -> str:
+        """Use an interface's counters, for this reason; why not, or ''."""
+        name = interface_name()
+        if name is None or name not in psutil.net_io_counters(pernic=True):
+            return "; no network interface could be told to lead to the servers"
+        self._driver.use_fed()
+        try:
+            self._thread = start_thread("nic", self._read_nic, name)
+        except KVStoreError as error:
+            return f"; {error}"
+        logger.warning("drain is read from the counters of interface %s%s", name, reason)
         return ""
 
     def _read_nic(self, name: str) -> None:

@@ -6,13 +6,13 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 """
 import logging
 import socketserver
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Optional, Tuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from .config import Config
-from .errors import ConfigError
+from .errors import ConfigError, KVStoreError
+from .threads import start_thread
 from .units import format_rate
 
 if TYPE_CHECKING:
@@ -102,6 +102,8 @@ class Metrics:
     ------
     ConfigError
         the endpoint needs a package that is not installed, or cannot listen.
+    KVStoreError
+        its thread cannot be started.
     """
 
     def __init__(self, config: Config, rank: int) -> None:
@@ -150,8 +152,11 @@ class Endpoint:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
                               f"its port ({reason}); allowed: a port from which on there is a free one for every rank") from None
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="prophet_mx-metrics", daemon=True)
-        self._thread.start()
+        try:
+            self._thread = start_thread("metrics", self._server.serve_forever, 0.1)
+        except KVStoreError:
+            self._server.server_close()
+            raise
         logger.info("metrics: http://%s:%d/metrics", host, port)
 
     def iteration(self, now: float, number: int, driver: "_core.Driver") -> None:

@@ -15,7 +15,7 @@ from .agreement import Agreeing, Wrapping
 from .arrays import Arrays, as_list, new_arrays, shape_of
 from .config import Config
 from .connections import Connection, to_scheduler
-from .errors import ConfigError, KVStoreError, ProfileError
+from .errors import KVStoreError, ProfileError, ProphetError
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
 from .key_sets import KeySets
@@ -27,6 +27,7 @@ from .order_exchange import OrderExchange
 from .order_source import OrderSource
 from .orders import Orders
 from .profile import GradientProfile
+from .threads import not_started
 from .timeline import Timeline
 from .watchdog import Watchdog
 
@@ -54,7 +55,7 @@ class Parameter:
 class ScheduledPath:
     """What a store has only where its traffic is scheduled.
 
-    All that can fail is made here, while the caller still has a store that works without it; :meth:`start` comes after.
+    All that can fail is made here and by :meth:`start`, which comes next, while the caller still has a store that works without it.
 
     Parameters
     ----------
@@ -64,6 +65,8 @@ class ScheduledPath:
     ------
     ConfigError, ProfileError
         a file that a setting names is wrong, or cannot be made.
+    KVStoreError
+        a thread cannot be started.
 
     Attributes
     ----------
@@ -91,7 +94,7 @@ class ScheduledPath:
         try:
             if config.timeline:
                 self._timeline = self._new_timeline(config.timeline, config.timeline_limit)
-        except ConfigError:
+        except ProphetError:
             self._metrics.close()
             raise
         self.agreed = self.in_order = False
@@ -109,14 +112,21 @@ class ScheduledPath:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Start the threads of the driver and of the watchdog."""
+        """Start the threads of the driver and of the watchdog. KVStoreError if one cannot be started: then none is left of the path's."""
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self._config.warmup)
         self._order_source = OrderSource(self.driver, self._learner, self.layout)
-        self.driver.start()
         names, gradients = self._names, self._unit_gradients        # not self: the watchdog's thread must not keep it alive
-        self.watchdog = Watchdog(self.driver, self._config, self._rank, lambda unit: names[gradients[unit]], self._fail)
+        try:
+            self.driver.start()
+            self.watchdog = Watchdog(self.driver, self._config, self._rank, lambda unit: names[gradients[unit]], self._fail)
+        except KVStoreError:
+            self.stop()
+            raise
+        except OSError as error:
+            self.stop()
+            raise not_started("scheduler", error) from error
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", self._config.policy, self._rank,
                     self._workers, self._keys.servers)
 

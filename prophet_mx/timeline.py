@@ -24,7 +24,8 @@ from collections import Counter
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from . import _core
-from .errors import ConfigError
+from .errors import ConfigError, KVStoreError
+from .threads import start_thread
 from .trace_file import TraceFile
 
 logger = logging.getLogger("prophet_mx")
@@ -70,6 +71,8 @@ class Timeline:
     ------
     ConfigError
         the file cannot be created.
+    KVStoreError
+        its thread cannot be started.
     """
 
     def __init__(self, driver: "_core.Driver", path: str, limit: int, *, rank: int, workers: int, servers: int,
@@ -93,9 +96,12 @@ class Timeline:
         except OSError as error:
             raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="prophet_mx-timeline", daemon=True)
         driver.record_timeline(self._recorder)
-        self._thread.start()
+        try:
+            self._thread = start_thread("timeline", self._run)
+        except KVStoreError:
+            self._end()
+            raise
         logger.info("timeline: writing %s, at most %d MB", self.path, limit // 10**6)
 
     def stop(self) -> None:

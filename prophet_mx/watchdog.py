@@ -16,6 +16,7 @@ from . import _core
 from .config import Config
 from .connections import Connection, Health
 from .job import EXIT_STALLED
+from .threads import start_thread
 
 logger = logging.getLogger("prophet_mx")
 
@@ -39,6 +40,11 @@ class Watchdog:
     rank : this worker's, for the messages.
     name_of : the parameter of a unit.
     fail : called with a part's name and what is wrong with it, when the compiled scheduler found that it contradicts itself.
+
+    Raises
+    ------
+    KVStoreError
+        its thread cannot be started.
     """
 
     def __init__(self, driver: "_core.Driver", config: Config, rank: int, name_of: Callable[[int], str],
@@ -57,9 +63,7 @@ class Watchdog:
         self._quiet = 0.0                           # seconds without an answer, while something waited
         self._warned = False
         self._stop = threading.Event()
-        # Not daemon=False: the interpreter would wait for the thread before it runs the exit handler that ends it.
-        self._thread: Optional[threading.Thread] = threading.Thread(target=self._run, name="prophet_mx-watchdog", daemon=True)
-        self._thread.start()
+        self._thread: Optional[threading.Thread] = start_thread("watchdog", self._run)
 
     def watch(self, connections: List[Connection]) -> None:
         """Report these connections when they break."""

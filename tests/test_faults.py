@@ -10,6 +10,7 @@ import pytest
 from benchmarks.testbed.network import Testbed, needed_privileges
 from cluster import run_cluster
 from faults import JOB, FaultJob
+from prophet_mx.launch import free_port
 
 pytestmark = pytest.mark.alone
 
@@ -110,6 +111,15 @@ def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_for
         "the scheduler: unit 2 was not in the state that an event implies"], result.logs()
     for worker in result.workers:
         assert worker.output.count("scheduling has ended, training goes on") == 1, result.logs()
+
+
+def test_where_no_thread_can_be_started_the_plain_store_is_as_it_was_and_a_job_that_runs_goes_on(tmp_path):
+    pytest.importorskip("prometheus_client")
+    result = run_cluster(JOB.with_name("no_threads.py"), 1, 1, env={"DMLC_INTERFACE": "lo"}, args=[tmp_path, free_port()], timeout=60)
+    [worker] = result.workers
+    assert "trained to the end" in worker.output and "Traceback" not in worker.output, worker.output
+    assert worker.output.count("drain is predicted") == worker.output.count("the thread prophet_mx-nic cannot be started") == 1
+    assert "WARNING drain is predicted from the measured rate; the thread prophet_mx-nic cannot be started (can't start" in worker.output
 
 
 @pytest.mark.skipif(needed_privileges() is not None, reason=str(needed_privileges()))
