@@ -20,7 +20,7 @@ from .agreement import Wrapping
 from .arrays import as_list, shape_of
 from .calls import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
 from .config import Config
-from .ending import attend
+from .ending import attend, end
 from .errors import ConfigError, KVStoreError
 from .keys import Key, KeyBook
 from .metrics import set_up_logging
@@ -362,16 +362,9 @@ class ScheduledKVStore(KVStore):
             return
         if self._path is None:
             super().__del__()
-            return
-        if self._path.forked():
-            return                                  # freeing it would speak to the servers in the parent's name
-        # MXNet waits for the engine when it frees a store, so nothing may be held; and for the other workers, so that is watched.
-        self._path.stop()
-        try:
-            with self._path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
-                super().__del__()
-        finally:
-            self._path.watchdog.close()
+        elif not self._path.forked():               # freeing it would speak to the servers in the parent's name
+            handle, self.handle = self.handle, KVStoreHandle()
+            end(self._path, handle)
 
 
 def _environment_int(name: str, default: int) -> int:

@@ -25,3 +25,8 @@ def not_started(name: str, error: Exception) -> KVStoreError:
     """The error that says so of one of our threads."""
     return KVStoreError(f"the thread {PREFIX + name} cannot be started ({error}); usually the limit of processes is reached: see "
                         "'ulimit -u', and the limit of the container")
+
+
+def in_own_thread() -> bool:
+    """Whether the caller's thread is one of prophet_mx."""
+    return threading.current_thread().name.startswith(PREFIX)

@@ -97,7 +97,7 @@ class Watchdog:
     def close(self) -> None:
         """End the thread; may be called again."""
         self._stop.set()
-        if self._thread is not None and self._thread is not threading.current_thread():     # the garbage collector runs anywhere
+        if self._thread is not None:
             self._thread.join()
         self._thread = None
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from cluster import run_cluster
+from prophet_mx.launch import free_port
 
 JOB = Path(__file__).parent / "jobs" / "endings.py"
+COLLECTED = JOB.with_name("collected.py")
 TIMEOUT = 60        # seconds; a job takes 3 to 5 where it has two cores to itself
 
 # The launcher ends a job at its first failure. To see how each worker ends by itself, this stands between the two.
@@ -46,3 +48,10 @@ def test_an_exception_on_every_worker(run):
 def test_sys_exit_in_the_middle_of_an_epoch_on_every_worker(run):
     for code, output in codes("exit"):
         assert code == 3, output
+
+
+def test_stores_that_the_collector_frees_in_threads_of_prophet_mx(tmp_path):
+    pytest.importorskip("prometheus_client")
+    result = run_cluster(COLLECTED, 4, 1, env={"DMLC_INTERFACE": "lo"}, args=[tmp_path, free_port()], timeout=TIMEOUT, grace=20)
+    assert not any(process.ended_by_launcher for process in result.processes), result.logs()
+    assert all("left: []" in worker.output and "Error" not in worker.output for worker in result.workers), result.logs()
