@@ -18,7 +18,10 @@ class ConfigError(ProphetError, ValueError):
 
 
 class KVStoreError(ProphetError, ValueError):
-    """A call to :class:`~prophet_mx.ScheduledKVStore` that cannot be carried out; nothing was sent."""
+    """A call to :class:`~prophet_mx.ScheduledKVStore` that cannot be carried out; nothing was sent.
+
+    Where MXNet raises for the same call, it is also an instance of what MXNet raises, such as ``mx.MXNetError``.
+    """
 
 
 class ProfileError(ProphetError, ValueError):

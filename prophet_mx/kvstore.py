@@ -25,6 +25,7 @@ from .errors import ConfigError, KVStoreError
 from .keys import Key, KeyBook
 from .metrics import set_up_logging
 from .mxnet_api import bind
+from .mxnet_errors import KVStorePicklingError, KVStoreTypeError
 from .optimizer import slicing_allowed
 from .scheduled_path import Parameter, ScheduledPath
 
@@ -161,7 +162,8 @@ class ScheduledKVStore(KVStore):
         try:
             pickled = pickle.dumps(optimizer)
         except Exception as error:              # whatever the optimizer's own parts raise
-            raise KVStoreError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {error}") from error
+            why = " ".join(str(error).split())
+            raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {why}") from error
         if self._wrapping is None:
             super().set_optimizer(optimizer)
         else:
@@ -236,7 +238,7 @@ class ScheduledKVStore(KVStore):
             return
         priority = checked_priority(priority)
         if out is None:
-            raise KVStoreError(f"key {key!r:.80}: no array to pull into")
+            raise KVStoreTypeError(f"key {key!r:.80}: no array to pull into")
         if isinstance(key, (list, tuple)):
             check_lists(key, out=out)
             for name, targets in zip(key, out):
@@ -277,7 +279,7 @@ class ScheduledKVStore(KVStore):
         except TypeError:                               # not even a thing that a dict can hold
             parameter = None
         if parameter is None or not (fit(parameter.native, value) and (out is None or fit(parameter.native, out))):
-            check_transfer(self._keys, key, () if value is None else value, out, self._optimizer is not None,
+            check_transfer(self._keys, key, (None,) if value is None else value, out, self._optimizer is not None,
                            parameter and parameter.buffer)
 
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:

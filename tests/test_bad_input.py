@@ -1,4 +1,7 @@
 """Wrong arguments of every public function: an error of prophet_mx before anything is sent, and the job goes on as if nothing had been."""
+import copy
+import json
+import pickle
 import re
 from pathlib import Path
 
@@ -13,19 +16,27 @@ from prophet_mx.profile import Gradient, GradientProfile, detect_steps
 JOB = Path(__file__).parent / "jobs" / "bad_input.py"
 
 
-def results(kind, wrong):
+def results(kind, wrong, file):
     """Of each worker: how many calls were refused, and what the training gave."""
-    job = run_cluster(JOB, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit"}, args=[kind, wrong], timeout=90)
+    job = run_cluster(JOB, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit"}, args=[kind, wrong, file], timeout=90)
     return [(int(re.search(r"refused (\d+)", worker.output).group(1)), re.search(r"result (.*)", worker.output).group(1))
             for worker in job.workers]
 
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("kind", ["text", "number"])
-def test_a_job_in_which_every_call_is_also_made_wrongly_trains_the_same(kind):
-    wrong, right = results(kind, "wrong"), results(kind, "right")
+def test_a_job_in_which_every_call_is_also_made_wrongly_trains_the_same(kind, tmp_path):
+    wrong, right = results(kind, "wrong", tmp_path / "wrong"), results(kind, "right", tmp_path / "right")
     assert [count for count, _ in right] == [0, 0] and all(count > 300 for count, _ in wrong)
     assert [result for _, result in wrong] == [result for _, result in right]
+    # And each wrong call raised what plain MXNet raises for it, where it raises.
+    run_cluster(JOB, 1, 1, args=[kind, "plain", tmp_path / "plain"], timeout=90)
+    plain = json.loads((tmp_path / "plain").read_text())
+    assert sum(bool(kinds) for _, kinds in plain) > 150
+    for rank in range(2):
+        for ours in json.loads((tmp_path / f"wrong{rank}").read_text()):
+            assert len(ours) == len(plain)
+            assert [(what, kinds, mine) for (what, kinds), mine in zip(plain, ours) if not set(kinds) <= set(mine)] == []
 
 
 def test_a_config_made_directly_is_checked_too():
@@ -61,6 +72,16 @@ def test_layouts_of_wrong_sizes(call):
 
 def test_the_smallest_units_of_a_huge_gradient_are_a_million():
     assert len(cut(2**40, 4, 4)) == 2**20
+
+
+def test_errors_that_are_also_mxnet_s_can_be_copied_and_pickled():
+    from prophet_mx import mxnet_errors
+    kinds = [kind for kind in vars(mxnet_errors).values() if getattr(kind, "__module__", "") == mxnet_errors.__name__]
+    assert len(kinds) == 5
+    for kind in kinds:
+        error = kind("key 'a' is initialised already")
+        for made in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
+            assert type(made) is kind and isinstance(made, prophet_mx.KVStoreError) and str(made) == str(error)
 
 
 def test_every_error_is_in_the_hierarchy():
