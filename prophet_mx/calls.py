@@ -14,11 +14,10 @@ from . import _core
 from .arrays import as_list, shape_of
 from .config import shown
 from .errors import KVStoreError
-from .keys import KeyBook
+from .keys import MAX_KEY, SURE, KeyBook
 from .mxnet_errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
 
 MAX_DEVICES = 64            # as MAX_OUTS of _ext/parameter.pyx
-MAX_KEY = 2**31 - 1         # MXNet hands int keys on in 32 bits
 COMPRESSIONS = ("none", "2bit")
 
 
@@ -91,11 +90,17 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
         check_key(name)
         if name in book.initialised or name in key[:place]:
             raise KVStoreMXNetError(f"key {name!r} is initialised already")
+        if book.is_own(name):
+            raise KVStoreError(f"key {name!r} is taken: prophet_mx made it for slices; use another one, or make it before the first push")
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
             raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all texts or all numbers")
-        shape = arrays_of(name, "value", value[place])[0].shape
-        if out is not None and arrays_of(name, "out", out[place])[0].shape != shape:
-            raise KVStoreMXNetError(f"key {name!r}: the value has the shape {shape}, out has another")
+        array = arrays_of(name, "value", value[place])[0]
+        if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
+            raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
+        number = book.unplaceable(name, place, math.prod(array.shape))
+        if number is not None:
+            raise KVStoreMXNetError(f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times 9973 "
+                                    f"overflows 32 bits; numbers up to {SURE} are safe")
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:

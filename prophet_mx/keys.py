@@ -1,9 +1,13 @@
 """The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping."""
+from itertools import chain, islice
 from typing import Dict, List, NamedTuple, Optional, Union
 
 Key = Union[str, int]
 
-OWN_INTS = 100_000          # where prophet_mx's own int keys begin; MXNet multiplies a key by 9973 in 32 bits, so 215,000 is the end
+OWN_INTS = 100_000          # where prophet_mx's own int keys begin
+MAX_KEY = 2**31 - 1         # MXNet hands int keys on in 32 bits
+FACTOR = 9973               # of MXNet's placement (kvstore_dist.h)
+SURE = MAX_KEY // FACTOR    # the last number of a key that MXNet can place whatever the number of servers
 WIDE = -1                   # the place of a key that is spread over all servers
 
 
@@ -14,6 +18,11 @@ class Shape(NamedTuple):
     dtype: type
     elements: int
     bytes: int
+
+
+def _product(number: int) -> int:
+    """What MXNet's multiplication of a key's number gives: it is one of 32 bits, which overflows above SURE."""
+    return (number * FACTOR + 2**31) % 2**32 - 2**31
 
 
 class KeyBook:
@@ -67,10 +76,13 @@ class KeyBook:
     def new_keys(self, count: int) -> List[Key]:
         """Names for ``count`` more keys of the kind this store uses, which no caller's key has or is likely to get."""
         # Of a store that was wrapped late, the first key that is used tells the kind.
-        taken = [key for key in (*self._numbers, *self.gradients) if isinstance(key, int)]
+        taken = {key for key in (*self._numbers, *self.gradients) if isinstance(key, int)}
         if taken:
             first = max(OWN_INTS, 1 + max(taken))
-            return list(range(first, first + count))
+            # A negative product is no server, or always the first one.
+            free = (number for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first))
+                    if _product(number) >= 0 and number not in taken)
+            return list(islice(free, count))
         return [f"prophet_mx:{len(self._numbers) + i}" for i in range(count)]
 
     def server_of(self, key: Key, elements: int) -> int:
@@ -80,7 +92,20 @@ class KeyBook:
         number = self.number(key)
         if elements >= self.bigarray or number is None:
             return WIDE
-        return (number * 9973) % self.servers
+        return _product(number) % self.servers
+
+    def unplaceable(self, key: Key, ahead: int, elements: int) -> Optional[int]:
+        """The number of a new key if MXNet cannot place it, else None. ``ahead`` keys are made before it.
+
+        With several servers, a small key goes to the one of the remainder of its product, which in C++ may be negative.
+        """
+        number = key if isinstance(key, int) else self._made + ahead
+        product = _product(number)
+        return number if product < 0 and product % self.servers and elements < self.bigarray else None
+
+    def is_own(self, key: Key) -> bool:
+        """Whether this is a key that prophet_mx made for itself."""
+        return key in self._numbers and key not in self.initialised
 
     def smallest_on(self, server: int) -> Optional[Key]:
         """The smallest dense key that is on this server alone."""
