@@ -182,7 +182,9 @@ class ScheduledPath:
     def next_iteration(self, parameter: Parameter) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
         if parameter.gradient == self._clock and self.compression == 1:
-            self._exchange.clock_pushed()           # even if something failed here: the other workers count on the messages
+            # Even if something failed here: the other workers count on the messages.
+            self._guarded("the exchange of orders",
+                          lambda: self._exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
         begins = parameter.iteration == self._iteration
         self._iteration += begins
         parameter.iteration = self._iteration
@@ -234,8 +236,7 @@ class ScheduledPath:
             self.layout.use(agreeing.agree_orders(self._own_orders()))
         if not agreed.in_order and self.compression == 1 and self._keys.shapes:     # what is compressed does not arrive as it was sent
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING,
-                                           self._own_orders, self._use_orders, self.driver.limit_again)
+            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING)
         self.agreed, self.in_order = True, agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),

@@ -18,14 +18,17 @@ from prophet_mx import ScheduledKVStore
 
 def references(*things):
     gc.collect()
-    return [sum(isinstance(thing, mx.nd.NDArray) for thing in gc.get_objects())] + [sys.getrefcount(thing) for thing in (kv, *things)]
+    return [arrays()] + [sys.getrefcount(thing) for thing in (kv, *things)]
 
 def all_answered(name, value, out):
     mx.nd.waitall()
     kv.pushpull(name, value, out=out)           # answers to messages of our own are looked at with a push
     mx.nd.waitall()
 
-me = psutil.Process()
+def arrays():
+    return sum(isinstance(thing, mx.nd.NDArray) for thing in gc.get_objects())
+
+me, before_all = psutil.Process(), arrays()
 kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=1000)
 kv.init(["a", "b", "c"], [mx.nd.zeros((2000,)), mx.nd.zeros((7,)), mx.nd.zeros((10,))])
 for name in ("a", "b", "c"):
@@ -53,9 +56,12 @@ while me.num_threads() != threads - 2 and time.monotonic() < until:      # the d
 assert me.num_threads() == threads - 2, (threads, me.num_threads())
 kv.pushpull("c", value, out=out)                # not held any more, but sent
 assert (out.asnumpy() == 2).all()
-store = weakref.ref(kv)
-del kv                                          # the last reference: freed at once, as a plain store
-assert store() is None
+gc.collect()
+gc.disable()
+store, path = weakref.ref(kv), weakref.ref(kv._path)
+del kv                                          # the last reference: freed at once, as a plain store, with all buffers
+assert store() is None and path() is None
+assert arrays() == before_all + 2, arrays() - before_all        # value and out
 print("references: all right")
 """
 

@@ -1,18 +1,24 @@
 """Workers that train come to share the total order that the profile gives, without waiting for each other."""
+from unittest import mock
+
+import mxnet as mx
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import run_cluster
+from prophet_mx import order_exchange
+from prophet_mx.mxnet_api import bind
 from prophet_mx.order_exchange import decoded, encoded
 from prophet_mx.orders import Orders, differ
 
 JOB = """
 import logging, sys, time
+from unittest import mock
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 import mxnet as mx
-from prophet_mx import ScheduledKVStore
+from prophet_mx import ScheduledKVStore, order_exchange
 
 kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
 names = [f"w{i}" for i in range(6)] if "strings" in sys.argv else list(range(6))
@@ -22,6 +28,8 @@ weights = [mx.nd.zeros((5000 + i,)) for i in range(6)]
 for name, weight in zip(names, weights):
     kv.init(name, weight)
 for iteration in range(24):
+    if "fails" in sys.argv and kv.rank == 1 and iteration == 5:
+        order_exchange.encoded = mock.Mock(side_effect=mx.base.MXNetError)      # before its first message
     for i in reversed(range(6)):
         if kv.rank == 1:
             time.sleep(0.002)                   # one worker is slower
@@ -31,7 +39,8 @@ for iteration in range(24):
 total = kv.num_workers * (24 if "updates" in sys.argv else 1)
 assert all((weight == total).asnumpy().all() for weight in weights), [weight[0].asscalar() for weight in weights]
 links = kv._path.driver.snapshot()["links"]
-print("limited again:", all(link["lead"] < 2**40 for link in links))
+print("limited again:", all(link["lead"] < 2**40 for link in links), "failure:", kv.stats()["failure"] or "none")
+mx.nd.waitall()
 """
 
 TURNED = """
@@ -113,7 +122,42 @@ def test_orders_differ_if_a_unit_is_over_a_twentieth_away(drawn):
 def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, servers, kind):
     for worker in run_cluster(JOB, workers, servers, args=[kind]).workers:
         assert "the order of 35 units follows the profile now" in worker.output, worker.output
-        assert "limited again: True" in worker.output
+        assert "limited again: True failure: none" in worker.output, worker.output
+
+
+@pytest.mark.cluster
+def test_where_the_exchange_fails_training_goes_on_and_the_others_still_share_orders():
+    outputs = sorted((worker.output for worker in run_cluster(JOB, 2, 1, args=["fails"]).workers), key=lambda text: "Traceback" in text)
+    assert "the order of 35 units follows the profile now" in outputs[0], outputs
+    assert "limited again: True failure: none" in outputs[0], outputs
+    assert outputs[1].count("scheduling has ended, training goes on") == 1, outputs
+    assert "failure: the exchange of orders: MXNetError" in outputs[1], outputs
+
+
+@pytest.mark.parametrize("part", ["encoded", "decoded", "mx.nd.array", "_core.Arrival"])
+def test_an_exchange_that_fails_sends_as_many_messages_as_one_that_does_not(monkeypatch, part):
+    """A worker with one message less than the others, or with one more, would spoil every later sum."""
+    def messages():
+        sent, failures = [], 0
+        monkeypatch.setattr(order_exchange.KVStore, "pushpull", lambda store, key, value, out: sent.append((push, value.asnumpy())))
+        exchange = order_exchange.OrderExchange(None, 0, 2, 3)
+        for push in range(1, 120):
+            if push == fails:
+                monkeypatch.setattr(f"prophet_mx.order_exchange.{part}", mock.Mock(side_effect=MemoryError))
+            try:
+                exchange.clock_pushed(lambda: Orders([1, 0], [0, 1]), lambda orders: None, lambda: None)
+            except MemoryError:
+                failures += 1
+            mx.nd.waitall()
+        return sent, failures
+
+    bind()
+    fails = 0
+    healthy, _ = messages()
+    fails = 54
+    failed, failures = messages()
+    assert [push for push, _ in healthy] == [push for push, _ in failed] == [3, 5, 7, 11, 53, 55, 57, 61, 103, 105, 107, 111]
+    assert failures == 1 and all(not message.any() for push, message in failed if push > 55)
 
 
 @pytest.mark.cluster
