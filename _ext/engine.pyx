@@ -311,6 +311,15 @@ cdef class Driver(Scheduler):
         self.unit = unit
         pthread_mutex_unlock(&self.lock)
 
+    def policy_known(self, str policy) -> None:
+        """Go by this policy, before any unit is ready."""
+        if policy not in POLICY_KINDS:
+            raise ValueError(f"policy={policy!r}: not one of {', '.join(POLICY_KINDS)}")
+        cdef PolicyKind kind = POLICY_KINDS[policy]
+        self.acquire()
+        self.kind = kind
+        pthread_mutex_unlock(&self.lock)
+
     def places_changed(self, places) -> None:
         """set_place() for each (unit, rank, position), without a lead limit from now on until limit_again()."""
         cdef int i, n = len(places)

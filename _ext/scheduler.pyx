@@ -28,7 +28,8 @@
 # gradient waits for answers that the worker which did send u already has; an answered unit was sent, and is answered, everywhere: w
 # waits for nothing. The argument needs the order to be the same on all workers, and nothing else of it: round counts the requests of
 # one unit, so workers agree on it whatever order they call in. It also holds if some workers have no lead limit, as those never
-# hold u: so a worker may change its positions while it is unlimited, and be limited again once all have (order_exchange.py).
+# hold u: so a worker may change its positions while it is unlimited, and be limited again once all have (order_exchange.py). Of w's own
+# limits, window and policy it needs only that the limits are positive and the window opens in time: they may differ between workers.
 from libc.math cimport INFINITY
 
 from prophet_mx import layout

@@ -1,8 +1,12 @@
-"""What all workers do together, once: agree on a layout, make the keys of the slices, and agree on the orders of the units.
+"""What all workers do together, once: share rank 0's settings, agree on a layout, make the keys of the slices, and agree on the orders of
+the units.
 
-The layout is fixed when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing
-can be lost: rank 0 decides, a service key that it initialises carries the decision to the others, and the slices are initialised
-from the servers' own values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
+It is done when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0
+decides, service keys that it initialises carry what it decides to the others, and the slices are initialised from the servers' own
+values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
+
+The first thing that rank 0 tells is its settings (shared_settings.py). Up to there a worker does the same whatever its own are, and
+afterwards all go by rank 0's: which steps follow never depends on what one worker has alone.
 
 The orders (see orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Later the workers cannot meet like
 this: they need not call the store in the same order, so that one could wait for what the other sends only after it; see order_exchange.py.
@@ -10,7 +14,7 @@ this: they need not call the store in the same order, so that one could wait for
 import logging
 import pickle
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -19,9 +23,11 @@ from .arrays import Arrays
 from .config import Config
 from .keys import Key, KeyBook
 from .layout import MOST, Slice, cut, unit_bytes
-from .optimizer import SliceOptimizer, order_matters, slicing_allowed
+from .optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
 from .order_exchange import decoded, encoded
 from .orders import Orders
+from .shared_settings import adopted
+from .shared_settings import encoded as encoded_settings
 
 logger = logging.getLogger("prophet_mx")
 
@@ -38,7 +44,6 @@ class Agreement(NamedTuple):
     in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
     profiled: bool              # rank 0 has a profile that gives the orders of the units
-    warmup: int                 # iterations that make rank 0's first profile
 
 
 class Wrapping(NamedTuple):
@@ -55,6 +60,10 @@ class Wrapping(NamedTuple):
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
         return SliceOptimizer(pickle.loads(optimizer), *self)
 
+    def shifts(self, optimizer: Any) -> bool:
+        """Whether it matters to an optimizer that later keys are numbered after ours."""
+        return self.strings and may_know_numbers(optimizer, self.first)
+
 
 class Agreeing:
     """Carries out the agreement with the operations of an unscheduled store.
@@ -64,25 +73,56 @@ class Agreeing:
     raw : the wrapped store's own init, pull, broadcast, set_optimizer, barrier, rank, num_workers.
     """
 
-    def __init__(self, raw: Any, keys: KeyBook, config: Config) -> None:
+    def __init__(self, raw: Any, keys: KeyBook) -> None:
         self._raw = raw
         self._keys = keys
-        self._config = config
+        self._service: List[Key] = []               # our own keys that are not of slices
 
-    def agree(self, optimizer: Optional[bytes], compressed: bool, profiled: bool) -> Agreement:
-        """Blocks until every worker is here. ``profiled`` says that this worker has a profile from an earlier job."""
-        rate = self._config.bandwidth or self._measure()
-        service = self._service = self._keys.new_keys(1)[0]
-        decided = mx.nd.array(self._decide(optimizer, compressed, profiled, rate), dtype=np.float32)
-        self._raw.broadcast(service, decided, decided)
-        self._keys.made(service)
-        unit, in_order, rate, profiled, warmup = decided.asnumpy().tolist()
-        return Agreement(int(unit), bool(in_order), rate, bool(profiled), int(warmup))
+    def settings(self, config: Config, scheduling: bool) -> Tuple[bool, Config]:
+        """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
 
-    def _decide(self, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
+        ``scheduling`` says whether this worker would schedule by itself.
+        """
+        scheduled, *numbers = self._tell([scheduling, *encoded_settings(config)])
+        return bool(scheduled), adopted(config, numbers)
+
+    def _tell(self, mine: Sequence[float]) -> List[float]:
+        """Rank 0's numbers, as float32. Blocks until every worker is here."""
+        key = self._keys.new_keys(1)[0]
+        numbers = mx.nd.array(mine, dtype=np.float32)
+        self._raw.broadcast(key, numbers, numbers)      # an initial value: no optimizer sees it
+        self._keys.made(key)
+        self._service.append(key)
+        return numbers.asnumpy().tolist()
+
+    def pass_through(self, optimizer: Optional[bytes]) -> Optional[Wrapping]:
+        """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
+        servers to which this matters is sent again, wrapped. Blocks until every worker is here."""
+        wrapping = self._wrapping({})
+        if self._raw.rank == 0 and wrapping is not None and optimizer is not None and wrapping.shifts(pickle.loads(optimizer)):
+            self._raw.set_optimizer(wrapping.wrap(optimizer))
+        self._raw.barrier()
+        return wrapping
+
+    def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
+        """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
+        before the store was wrapped. There are no slices then."""
+        service = [self._keys.number(key) for key in self._service]
+        if None in service:
+            return None
+        return Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(self._service[0], str))
+
+    def agree(self, config: Config, optimizer: Optional[bytes], compressed: bool, profiled: bool) -> Agreement:
+        """Blocks until every worker is here. ``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile
+        from an earlier job."""
+        rate = config.bandwidth or self._measure()
+        unit, in_order, rate, profiled = self._tell(self._decide(config, optimizer, compressed, profiled, rate))
+        return Agreement(int(unit), bool(in_order), rate, bool(profiled))
+
+    def _decide(self, config: Config, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
         total = sum(shape.bytes for shape in self._keys.shapes.values())
-        unit = unit_bytes(self._config.policy, rate, total // self._keys.servers, self._config.unit, self._raw.num_workers)
+        unit = unit_bytes(config.policy, rate, total // self._keys.servers, config.unit, self._raw.num_workers)
         in_order = False
         reason = ""
         if compressed:
@@ -104,7 +144,7 @@ class Agreeing:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
-        return [unit, in_order, rate, profiled and not compressed and not in_order, self._config.warmup]
+        return [unit, in_order, rate, profiled and self._keys.complete and not compressed and not in_order]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull.
@@ -178,11 +218,10 @@ class Agreeing:
         self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])     # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
+        self._service.append(order_key)
         number = self._keys.number
-        parameters = {number(name): number(key) for key, names in keys.items() for name in names}
-        service = [number(self._service), number(order_key)]
-        self.wrapping = Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(order_key, str))
-        if optimizer is not None and self._raw.rank == 0:
+        self.wrapping = self._wrapping({number(name): number(key) for key, names in keys.items() for name in names})
+        if optimizer is not None and self.wrapping is not None and self._raw.rank == 0:
             self._raw.set_optimizer(self.wrapping.wrap(optimizer))
         self._raw.barrier()                         # on all, as a script may have set the optimizer on rank 0 alone
         return keys

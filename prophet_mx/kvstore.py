@@ -4,7 +4,7 @@ A dense parameter of a ``dist_sync`` store takes the scheduled path (scheduled_p
 the wrapped store sends that buffer when the compiled scheduler says so. Everything else goes straight to the wrapped store.
 
 Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread. No call waits for the network, except those that do so
-in MXNet as well (init, broadcast, set_optimizer) and the first push, which asks each server once which connection is its own.
+in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
 """
 import logging
 import os
@@ -13,25 +13,28 @@ from contextlib import nullcontext
 from typing import Any, ContextManager, Dict, Optional
 
 import mxnet as mx
-from mxnet.base import KVStoreHandle
+from mxnet.base import _LIB, KVStoreHandle, check_call
 from mxnet.kvstore import KVStore
 
-from .agreement import Wrapping
+from .agreement import Agreeing, Wrapping
 from .arrays import as_list, shape_of
 from .calls import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
 from .config import Config
 from .ending import attend, end
-from .errors import ConfigError, KVStoreError
+from .errors import ConfigError, KVStoreError, ProphetError
 from .keys import Key, KeyBook
 from .metrics import set_up_logging
 from .mxnet_api import bind
 from .mxnet_errors import KVStorePicklingError, KVStoreTypeError
 from .optimizer import slicing_allowed
 from .scheduled_path import Parameter, ScheduledPath
+from .shared_settings import differences
 
 logger = logging.getLogger("prophet_mx")
 
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
+FIRST_PUSH = "the other workers, which have to push their first gradient as well"
+NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
 
 
 class ScheduledKVStore(KVStore):
@@ -41,7 +44,8 @@ class ScheduledKVStore(KVStore):
     ----------
     kv : the store to wrap, from ``mx.kv.create``. The wrapper takes it over: use only the wrapper afterwards. Stores that are not
         scheduled (local, device, dist_async, ``p3``) behave as without the wrapper.
-    **settings : fields of :class:`~prophet_mx.Config`; each wins over its ``PROPHET_`` environment variable.
+    **settings : fields of :class:`~prophet_mx.Config`; each wins over its ``PROPHET_`` environment variable. From the first push on,
+        ``policy``, ``unit``, ``bandwidth`` and ``warmup`` are rank 0's on all workers.
 
     Raises
     ------
@@ -68,7 +72,7 @@ class ScheduledKVStore(KVStore):
         self._config, notes = Config.read(**settings)
         set_up_logging(self._config)
         if isinstance(kv, ScheduledKVStore):
-            if not kv.automatic or (kv._path is not None and kv._path.parameters):
+            if not kv.automatic or kv._met:
                 raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
             kv.close()                          # for what it holds open; it stays a store until this one takes over
         if not isinstance(kv, KVStore):
@@ -90,6 +94,9 @@ class ScheduledKVStore(KVStore):
         self._keys = keys
         self._optimizer: Optional[bytes] = None     # as it was when it was set
         self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
+        self._compression = 1                       # factor by which MXNet makes gradients smaller
+        self._met = False                           # whether the workers have met, at their first push
+        self._passing = path is None and _is_synchronous(self)      # until they have met: by its own settings it schedules nothing
         if path is None:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
@@ -155,8 +162,10 @@ class ScheduledKVStore(KVStore):
             this is no optimizer or one that cannot be pickled, or gradients are sliced already and it is not known to be exact on
             slices. Nothing was sent.
         """
-        if self._path is None and self._wrapping is None:
+        if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
             super().set_optimizer(optimizer)
+            if self._passing:
+                self._optimizer = pickle.dumps(optimizer)
             return
         check_optimizer(optimizer)
         try:
@@ -180,7 +189,9 @@ class ScheduledKVStore(KVStore):
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
         """
-        if self._path is None or self._path.compression != 1:        # with compression MXNet refuses, in its own words
+        if self._passing and self._compression == 1:
+            self._meet(key)
+        if self._path is None or self._compression != 1:             # with compression MXNet refuses, in its own words
             super().pushpull(key, value, out, priority)
             return
         priority = checked_priority(priority)
@@ -208,6 +219,8 @@ class ScheduledKVStore(KVStore):
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
         """
+        if self._passing:
+            self._meet(key)
         if self._path is None:
             super().push(key, value, priority)
             return
@@ -285,16 +298,66 @@ class ScheduledKVStore(KVStore):
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
         """Put a key on the scheduled path at its first push; None if it is not scheduled."""
         sample = as_list(value)[0]
-        if not self._path.takes(key, sample):
+        if not self._met:
+            self._meet(key, sample)
+        if self._path is None or not self._path.takes(key, sample):
             return None
-        self._keys.gradient(key)                        # the agreement has to know of a key that was made before the store was wrapped
-        if not self._path.agreed:
-            self._wrapping = self._path.agree(_Unscheduled(self), self.handle, sample, self._optimizer)
-            if self._path.in_order:
-                self.close()
-                self._path = None                       # from here on as if it had never been scheduled
-                return None
         return self._path.add(key, sample, self.handle)
+
+    # -- the first push --------------------------------------------------------------------------------------------------------
+
+    def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
+        """Before anything is pushed: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a synchronous
+        store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's own settings
+        schedule nothing."""
+        self._passing, self._met = False, True
+        if isinstance(key, (str, int)):
+            self._keys.gradient(key)                    # the agreement has to know of a key that was made before the store was wrapped
+        raw = _Unscheduled(self)
+        agreeing = Agreeing(raw, self._keys)
+        with self._watched(FIRST_PUSH):
+            scheduled, config = agreeing.settings(self._config, self._path is not None)
+            if not scheduled:
+                self._wrapping = agreeing.pass_through(self._optimizer)
+        changed = differences(self._config, config)
+        if not scheduled and config.policy != "off" and self._path is not None:
+            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", self.rank, NAIVE)
+        elif changed:
+            logger.warning("worker %d: all workers use rank 0's settings: %s", self.rank, changed)
+        if not scheduled:
+            self._unschedule()
+            return
+        self._config = config
+        if self._path is None:
+            self._path = self._new_path(config)
+        elif changed:
+            self._path.adopt(config)
+        with self._watched(FIRST_PUSH):
+            self._wrapping = self._path.agree(raw, agreeing, self.handle, sample, self._optimizer)
+        if self._path.in_order:
+            self._unschedule()
+
+    def _unschedule(self) -> None:
+        """From here on as if it had never been scheduled."""
+        self.close()
+        self._path = None
+
+    def _new_path(self, config: Config) -> ScheduledPath:
+        """For a worker whose own settings schedule nothing, while the others wait for it."""
+        try:
+            if _is_naive():
+                raise KVStoreError(f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
+                                   "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
+                                   "this worker, or set PROPHET_POLICY=off for rank 0")
+            bind()
+            path = ScheduledPath(self, config, self._keys)
+        except ProphetError:
+            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))      # this process can end though the others wait
+            raise
+        path.compression = self._compression
+        path.start()
+        attend(self)
+        return path
 
     # -- the timeline --------------------------------------------------------------------------------------------------------
 
@@ -338,18 +401,20 @@ class ScheduledKVStore(KVStore):
         if self._path is not None:
             check_compression(compression_params)
         super().set_gradient_compression(compression_params)
+        self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
         if self._path is not None:
-            self._path.compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
+            self._path.compression = self._compression
 
     def stats(self) -> Dict[str, Any]:
         """What the scheduler did and learned so far.
 
-        Keys: ``policy``; ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released; ``blocks`` (groups of units released
-        together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes`` (released ahead of more urgent ready
-        ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit); ``utilisation`` (share of the link used while
-        there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps`` (list of lists of parameter names) and
-        ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned; ``failure`` (the internal error that
-        ended scheduling, in words, '' without one). Only ``policy`` ("off") where nothing is scheduled.
+        Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
+        ``blocks`` (groups of units released together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
+        (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
+        ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps``
+        (list of lists of parameter names) and ``step_times`` (seconds after the iteration's first ready gradient), both empty until
+        learned; ``failure`` (the internal error that ended scheduling, in words, '' without one). Only ``policy`` ("off") where nothing is
+        scheduled.
         """
         return {"policy": "off"} if self._path is None else self._path.stats()
 
@@ -391,9 +456,18 @@ def _why_unscheduled(kv: KVStore, config: Config) -> str:
         return f"the store is '{kv.type}', where updates do not wait for one another"
     if kv._is_p3:
         return "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling"
-    if os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine":
-        return "MXNET_ENGINE_TYPE=NaiveEngine runs every operation inside the call that pushes it"
+    if _is_naive():
+        return f"{NAIVE} runs every operation inside the call that pushes it"
     return ""
+
+
+def _is_naive() -> bool:
+    return os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine"
+
+
+def _is_synchronous(kv: KVStore) -> bool:
+    """Whether this is a store whose traffic could be scheduled, as it then is on all workers."""
+    return "dist" in kv.type and "async" not in kv.type and not kv._is_p3
 
 
 class _Unscheduled:

@@ -22,12 +22,13 @@ class ProfileLearner:
     Parameters
     ----------
     driver : where ready events come from and the steps go to.
-    warmup : iterations that make the first profile; the very first iteration, which allocates and compiles, is not one of them.
+    warmup : iterations that make the first profile; the very first iteration, which allocates and compiles, is not one of them. May be
+        set until iterations begin.
     """
 
     def __init__(self, driver: "_core.Driver", warmup: int) -> None:
         self._driver = driver
-        self._warmup = warmup
+        self.warmup = warmup
         self._times: Dict[int, Dict[int, float]] = {}       # iteration -> gradient -> time of its last ready unit
         self._samples: List[Dict[int, float]] = []          # likewise, of the iterations that are to make or to extend the profile
         self._gradients: List[int] = []                     # of the profile: gradient index in forward order; changes only with it
@@ -77,7 +78,7 @@ class ProfileLearner:
             self._install(self.profile.updated([ready.get(g) for g in self._gradients], FOLLOW), self._gradients)
             return
         self._samples.append(ready)
-        if len(self._samples) < self._warmup:
+        if len(self._samples) < self.warmup:
             return
         gradients = sorted(set(self._gradients).union(*self._samples))
         rows = [[sample.get(g) for g in gradients] for sample in self._samples]

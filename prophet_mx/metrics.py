@@ -111,6 +111,11 @@ class Metrics:
         self._logged: Optional[Sample] = None
         self._endpoint = Endpoint(config, rank) if config.metrics_port is not None else None
 
+    def policy_known(self, policy: str) -> None:
+        """The policy is another than in the settings; before the first iteration."""
+        if self._endpoint is not None:
+            self._endpoint.policy = policy
+
     def iteration(self, number: int, driver: "_core.Driver") -> None:
         """The caller's iteration ``number`` begins."""
         if not self._every and self._endpoint is None:
@@ -140,7 +145,7 @@ class Endpoint:
         except ImportError:
             raise ConfigError(f"metrics_port={config.metrics_port} is not allowed without the package "
                               "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\"") from None
-        self._labels = (str(rank), config.policy)
+        self._rank, self.policy = str(rank), config.policy
         self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)     # the last but one, the newest
         self._began = 0.0               # wall-clock time of the newest iteration (seconds since 1970)
         registry = CollectorRegistry()
@@ -170,13 +175,13 @@ class Endpoint:
         """For prometheus_client: the metric families. Called in the endpoint's thread."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        (before, newest), labels = self._samples, ["rank", "policy"]
+        (before, newest), labels, about = self._samples, ["rank", "policy"], (self._rank, self.policy)
         if newest is None:
             return
 
         def family(kind: Any, name: str, text: str, value: float) -> Any:
             made = kind("prophet_mx_" + name, text, labels=labels)
-            made.add_metric(self._labels, value)
+            made.add_metric(about, value)
             return made
 
         yield family(CounterMetricFamily, "iterations", "Iterations begun.", newest.iteration)
@@ -186,7 +191,7 @@ class Endpoint:
         rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.",
                                   labels=labels + ["server"])
         for server, link in enumerate(newest.state["links"]):
-            rates.add_metric((*self._labels, str(server)), link["rate"])
+            rates.add_metric((*about, str(server)), link["rate"])
         yield rates
         if before is not None:
             found = between(before, newest)

@@ -4,6 +4,7 @@ MXNet's server hands its optimizer the number of a key; learning-rate and weight
 schedules and bias corrections use, go by that number. :class:`SliceOptimizer` gives a slice the number of its parameter and an update
 count of its own, so that every element gets exactly the update it would get in the whole array.
 """
+from numbers import Integral
 from typing import Any, Dict, Sequence
 
 import mxnet as mx
@@ -24,6 +25,13 @@ def slicing_allowed(optimizer: "mx.optimizer.Optimizer") -> bool:
 def order_matters(optimizer: "mx.optimizer.Optimizer") -> bool:
     """Whether the result depends on the order in which different keys are updated."""
     return any(cls.__name__ in ORDERED and cls.__module__ == "mxnet.optimizer.optimizer" for cls in type(optimizer).__mro__)
+
+
+def may_know_numbers(optimizer: Any, first: int) -> bool:
+    """Whether an optimizer may treat a key by its number, if that is ``first`` or more. MXNet's own do where they have a name or a
+    multiplier for the number; what others do is not known."""
+    known = [number for table in ("idx2name", "lr_mult", "wd_mult") for number in getattr(optimizer, table, ())]
+    return not _is_builtin(optimizer) or any(isinstance(number, Integral) and number >= first for number in known)
 
 
 def _is_builtin(optimizer: Any) -> bool:

@@ -85,7 +85,7 @@ class ScheduledPath:
         if config.profile and os.path.exists(config.profile):
             self._saved = GradientProfile.load(config.profile)
         self._type, self._rank, self._workers = kv.type, kv.rank, kv.num_workers
-        self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0, config.bandwidth or 0)
+        self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}                # likewise, in bytes
         self._unit_gradients: List[int] = []
@@ -203,24 +203,35 @@ class ScheduledPath:
 
     # -- the first push ------------------------------------------------------------------------------------------------------
 
-    def agree(self, raw: Any, store: mx.base.KVStoreHandle, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
+    def adopt(self, config: Config) -> None:
+        """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""
+        self._config = config
+        self._learner.warmup = config.warmup
+        self.driver.policy_known(config.policy)
+        self._metrics.policy_known(config.policy)
+        if self._timeline is not None:              # its head tells the policy; there was nothing to record yet
+            path, limit = self._timeline.asked
+            self.stop_timeline()
+            try:
+                self._timeline = self._new_timeline(path, limit)
+            except ConfigError as error:
+                logger.error("%s", error)
+
+    def agree(self, raw: Any, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray],
+              optimizer: Optional[bytes]) -> Optional[Wrapping]:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
-        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, ``optimizer`` the one
-        that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on.
+        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, which rank 0 alone
+        needs, ``optimizer`` the one that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped
+        from now on; None if they are not, as nobody knows the numbers of the keys.
         """
-        with self.watchdog.blocked("the other workers, which have to push their first gradient as well"):
-            return self._agree(raw, store, sample, optimizer)
-
-    def _agree(self, raw: Any, store: mx.base.KVStoreHandle, sample: mx.nd.NDArray, optimizer: Optional[bytes]) -> Wrapping:
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
         self._monitor = LinkMonitor(self.driver, self._config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
         self._guarded("the link monitor", lambda: self._monitor.attach(lambda server: self._ask(raw, server)))
         self._guarded("the watchdog", self._watch_connections)
         profiled = bool(self._guarded("the profile", self._start_from_saved))
-        agreeing = Agreeing(raw, self._keys, self._config)
-        agreed = agreeing.agree(optimizer, self.compression != 1, profiled)
+        agreed = agreeing.agree(self._config, optimizer, self.compression != 1, profiled)
         if agreed.rate:
             self.driver.rates_known(agreed.rate)
         self.driver.unit_known(agreed.unit)
@@ -236,7 +247,7 @@ class ScheduledPath:
             self.layout.use(agreeing.agree_orders(self._own_orders()))
         if not agreed.in_order and self.compression == 1 and self._keys.shapes:     # what is compressed does not arrive as it was sent
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, agreed.warmup + SETTLING)
+            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self._config.warmup + SETTLING)
         self.agreed, self.in_order = True, agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),

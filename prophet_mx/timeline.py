@@ -67,6 +67,8 @@ class Timeline:
     names : the parameters' names, by gradient; may grow.
     about : further facts for the trace's head.
 
+    Attribute ``asked``: ``path`` and ``limit``.
+
     Raises
     ------
     ConfigError
@@ -77,6 +79,7 @@ class Timeline:
 
     def __init__(self, driver: "_core.Driver", path: str, limit: int, *, rank: int, workers: int, servers: int,
                  gradients: List[int], names: Mapping[int, str], about: Optional[Dict[str, Any]] = None) -> None:
+        self.asked = path, limit
         self._driver = driver
         self._limit = limit
         self._process = 2 * rank + 1            # of the worker's rows; its units' rows are in a process of their own, the next

@@ -15,7 +15,7 @@ CASES = {
     "module_on_worker": ("one_device", "two_devices", "two_devices_on_store"),
     "trainer_on_store": ("trainer", "int_keys"),
     "trainer_on_worker": ("trainer_two_devices", "sums"),
-    "trainer_sparse": ("sparse_embedding", "sparse_weights"),
+    "trainer_sparse": ("sparse_first", "sparse_embedding", "sparse_weights"),
     "loops": ("string_keys", "two_values"),
     "compression": ("two_bit",),
 }
@@ -80,8 +80,9 @@ def test_same_result_as_plain_dist_sync(group, servers, how, case):
 def test_what_passes_through_is_the_same_too_and_says_so_once(how, env, reason):
     (plain, _), (passed, output) = outcome("passing", 1, None), outcome("passing", 1, how, **env)
     for rank in range(2):
-        assert different(plain[rank]["epochs"]["weights"], passed[rank]["epochs"]["weights"]) == []
-        assert passed[rank]["epochs"]["bytes"] == 0
+        for case in ("late_key", "epochs"):
+            assert different(plain[rank][case]["weights"], passed[rank][case]["weights"]) == []
+            assert passed[rank][case]["bytes"] == 0
     for text in output:
         lines = [line for line in text.splitlines() if "gradient traffic is not scheduled" in line]
         assert len(lines) == 1 and reason in lines[0], text

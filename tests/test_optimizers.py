@@ -122,3 +122,22 @@ except KVStoreError as error:
 """
     result = run_cluster(code, 2, 1, env={"PROPHET_UNIT": "100"}, timeout=60)
     assert sum("refused" in process.output for process in result.processes if process.role == "worker") == 2
+
+
+@pytest.mark.cluster
+def test_a_store_that_is_wrapped_after_its_keys_were_made_with_names():
+    """Nobody knows what the servers call the keys, so nothing may depend on it."""
+    code = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+kv = mx.kv.create("dist_sync")
+kv.set_optimizer(mx.optimizer.create("test", rescale_grad=1.0))         # weight += gradient
+out = mx.nd.zeros((300,))
+kv.init("w", out)
+kv = ScheduledKVStore(kv)
+for turn in range(1, 6):
+    kv.pushpull("w", mx.nd.ones((300,)), out=out)
+    assert (out == 2 * turn).asnumpy().all(), (turn, out[0].asscalar())
+assert kv.stats()["units"] == 5
+"""
+    run_cluster(code, 2, 1, timeout=60)

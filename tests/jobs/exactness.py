@@ -340,6 +340,23 @@ def trainer_sparse(job):
         store.row_sparse_pull(500, out=rows, row_ids=mx.nd.arange(20))
         return {"rows": rows.tostype("default"), "dense": dense}, 4 * payload([dense])
 
+    def sparse_first():
+        """The servers' momentum of a sparse key that is pushed before any dense one."""
+        store = job.store
+        store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9))
+        store._barrier()
+        store.init([700, 701], [mx.nd.ones((20, 4)).tostype("row_sparse"), mx.nd.ones((7, 3))])
+        rows, dense = mx.nd.sparse.zeros("row_sparse", (20, 4)), mx.nd.zeros((7, 3))
+        for step in range(3):
+            store.push(700, mx.nd.array(job.rows(20, 4, salt=step)).tostype("row_sparse"))
+            store.row_sparse_pull(700, out=rows, row_ids=mx.nd.arange(20))
+            rows.wait_to_read()
+            store.push(701, mx.nd.array(job.rows(7, 3, salt=step)))
+            store.pull(701, out=dense)
+            mx.nd.waitall()
+        return {"rows": rows.tostype("default"), "dense": dense}, 3 * payload([dense])
+
+    job.case("sparse_first", sparse_first)
     job.case("sparse_embedding", sparse_embedding)
     job.case("sparse_weights", sparse_weights)
 
@@ -432,9 +449,31 @@ def compression(job):
 # -- groups: what passes through, and what must be seen ---------------------------------------------------------------------------
 
 def passing(job):
-    def epochs():
-        return fit(job, mlp("passing_"), (10,), "sgd", {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.01})
+    def late_key():
+        """A key that comes after the first push, and whose multipliers the optimizer on the servers has known from the start."""
+        store, names = job.store, ["a_weight", "b_weight", "late_weight"]
+        optimizer = mx.optimizer.create("sgd", learning_rate=0.1, wd=0.01, param_idx2name=dict(enumerate(names)))
+        optimizer.set_lr_mult({"late_weight": 0.25})
+        optimizer.set_wd_mult({"late_weight": 8.0})
+        store.set_optimizer(optimizer)
+        store._barrier()
+        weights = {name: mx.nd.ones((30, 7)) for name in names}
+        for step in range(4):
+            for i, name in enumerate(names[:2 if step < 2 else 3]):
+                if step == (0 if i < 2 else 2):
+                    store.init(name, weights[name])
+                store.push(name, mx.nd.array(job.rows(30, 7, salt=10 * step + i)))
+                store.pull(name, out=weights[name])
+            mx.nd.waitall()
+        job.keys += len(names)
+        return weights, None
 
+    def epochs():
+        """The optimizer is set after the first push, and so are all of its keys made."""
+        net = mlp("passing_")
+        return fit(job, net, (10,), job.optimizer("sgd", net, parameters(net), learning_rate=0.2, momentum=0.9, wd=0.01))
+
+    job.case("late_key", late_key)
     job.case("epochs", epochs)
 
 
