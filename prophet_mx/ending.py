@@ -39,6 +39,11 @@ def attend(store: "ScheduledKVStore") -> None:
     _live.add(store)
 
 
+def leave_alone(handle: mx.base.KVStoreHandle) -> None:
+    """When this store is freed, do not wait for the other workers: they may not come, or there is nobody to tell."""
+    check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
+
+
 def end(path: "ScheduledPath", handle: mx.base.KVStoreHandle) -> None:
     """The end of a store that nobody refers to any more: its path is stopped and its handle freed, which waits for other workers.
 
@@ -75,6 +80,8 @@ class _End:
             # MXNet waits for the engine when it frees a store, so nothing may be held; and for the other workers, so that is watched.
             self.path.stop()
             try:
+                if self.path.watchdog.scheduler_gone:
+                    leave_alone(self._handle)
                 with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
                     check_call(_LIB.MXKVStoreFree(self._handle))
             finally:
@@ -101,7 +108,7 @@ def _at_exit() -> None:
             if ended_by is not None:
                 store._path.watchdog.hurry(code)
             if ended_by is not None or store._path.watchdog.scheduler_gone:
-                check_call(_LIB.MXKVStoreSetBarrierBeforeExit(store.handle, 0))     # do not wait for the other workers
+                leave_alone(store.handle)
         mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("while finishing at exit: %s", error)

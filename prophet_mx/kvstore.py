@@ -13,14 +13,14 @@ from contextlib import nullcontext
 from typing import Any, ContextManager, Dict, Optional
 
 import mxnet as mx
-from mxnet.base import _LIB, KVStoreHandle, check_call
+from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from .agreement import Agreeing, Wrapping
 from .arrays import as_list, shape_of
 from .calls import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
 from .config import Config
-from .ending import attend, end
+from .ending import attend, end, leave_alone
 from .errors import ConfigError, KVStoreError, ProphetError
 from .keys import Key, KeyBook
 from .metrics import set_up_logging
@@ -352,7 +352,7 @@ class ScheduledKVStore(KVStore):
             bind()
             path = ScheduledPath(self, config, self._keys)
         except ProphetError:
-            check_call(_LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))      # this process can end though the others wait
+            leave_alone(self.handle)                    # this process can end though the others wait
             raise
         path.compression = self._compression
         path.start()

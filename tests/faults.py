@@ -15,13 +15,14 @@ JOB = Path(__file__).parent / "jobs" / "faults.py"
 
 
 class FaultJob:
-    """A job of jobs/faults.py; a context manager. ``spawn(label, command, env, **options)`` starts a process if it is given, else they
-    run on this machine."""
+    """A job of jobs/faults.py with the fault ``fault``; a context manager. ``spawn(label, command, env, **options)`` starts a process if it
+    is given, else they run on this machine."""
 
     def __init__(self, workers: int = 2, servers: int = 1, env: Optional[Mapping[str, str]] = None,
-                 spawn: Optional[Callable[..., Any]] = None) -> None:
+                 spawn: Optional[Callable[..., Any]] = None, fault: str = "run") -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="prophet-test-")
         self.stop_file = os.path.join(self._folder.name, "stop")
+        self.hold_file = os.path.join(self._folder.name, "hold")
         self.processes: Dict[str, "subprocess.Popen[bytes]"] = {}
         self.workers = [f"worker {i}" for i in range(workers)]
         common = {name: value for name, value in os.environ.items() if name not in ("PORT", "DMLC_INTERFACE")}
@@ -33,7 +34,7 @@ class FaultJob:
                 with open(self._log(label), "wb") as log:
                     own = {**common, "DMLC_ROLE": label.split()[0]}
                     options: Dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-                    command = [sys.executable, str(JOB), "run", self.stop_file]
+                    command = [sys.executable, str(JOB), fault, self._folder.name]
                     self.processes[label] = (spawn(label, command, own, **options) if spawn else
                                              subprocess.Popen(command, env=own, start_new_session=True, **options))
         except BaseException:
@@ -59,16 +60,16 @@ class FaultJob:
         self.processes[label].wait()
         return moment
 
-    def until(self, condition: Callable[[], Any], seconds: float, what: str) -> None:
-        """Wait for a condition; fails with all outputs."""
-        end = time.monotonic() + seconds
+    def until(self, condition: Callable[[], Any], seconds: float, what: str, since: Optional[float] = None) -> None:
+        """Wait for a condition for so many seconds from a moment on, by default from now; fails with all outputs."""
+        end = (time.monotonic() if since is None else since) + seconds
         while not condition():
             assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.logs()}"
             time.sleep(0.05)
 
-    def says(self, label: str, text: str, seconds: float, times: int = 1) -> None:
-        """Wait until a process has printed a text so many times."""
-        self.until(lambda: self.output(label).count(text) >= times, seconds, f"{text!r} {times} time(s) from {label}")
+    def says(self, label: str, text: str, seconds: float, since: Optional[float] = None) -> None:
+        """Wait until a process has printed a text."""
+        self.until(lambda: text in self.output(label), seconds, f"{text!r} from {label}", since)
 
     def iteration(self, label: str) -> int:
         """The last iteration that a worker finished with the right values."""
@@ -80,10 +81,28 @@ class FaultJob:
         goal = {label: self.iteration(label) + more for label in self.workers}
         self.until(lambda: all(self.iteration(label) >= goal[label] for label in self.workers), seconds, f"{more} more iterations")
 
-    def codes(self, seconds: float) -> List[int]:
+    def of_rank(self, rank: int) -> str:
+        """The worker whom the job's scheduler gave this rank."""
+        return next(label for label in self.workers if f"I am rank {rank}\n" in self.output(label))
+
+    def code(self, label: str, seconds: float, since: Optional[float] = None) -> int:
+        """A process's exit code, once it has ended."""
+        self.until(lambda: self.processes[label].poll() is not None, seconds, f"the end of {label}", since)
+        return self.processes[label].returncode
+
+    def codes(self, seconds: float, since: Optional[float] = None) -> List[int]:
         """The workers' exit codes, once all have ended."""
-        self.until(lambda: all(self.processes[label].poll() is not None for label in self.workers), seconds, "the end of all workers")
-        return [self.processes[label].returncode for label in self.workers]
+        since = time.monotonic() if since is None else since
+        return [self.code(label, seconds, since) for label in self.workers]
+
+    def hold(self) -> None:
+        """Wait until all workers have finished the same iteration; the next one begins with :meth:`release`."""
+        before = {label: self.output(label).count("held") for label in self.workers}
+        Path(self.hold_file).touch()
+        self.until(lambda: all(self.output(label).count("held") > before[label] for label in self.workers), 20, "all workers held")
+
+    def release(self) -> None:
+        os.unlink(self.hold_file)
 
     def finish(self, seconds: float = 20) -> None:
         """Let the workers end; all do, with the right values."""

@@ -175,9 +175,9 @@ class Testbed:
             _run("ip", "-n", space, "route", "replace", f"{_SUBNET}.0.0/24", "dev", "eth0", "src", address,
                  "congctl", self.congestion)                   # a namespace may not choose by sysctl what the host restricts
 
-    def set_rate(self, rate: float) -> None:
+    def set_rate(self, rate: float, shape: Optional[Shape] = None) -> None:
         """Change every link to ``rate`` bytes/s, in both directions, while it is used."""
-        shape = Shape.for_rate(rate)
+        shape = shape or Shape.for_rate(rate)
         for node in self.nodes:
             for space, device in ((self.namespace(node), "eth0"), (self.namespace("hub"), node)):
                 _run("tc", "-n", space, "qdisc", "change", "dev", device, "root", *shape.qdisc())

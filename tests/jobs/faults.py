@@ -1,9 +1,9 @@
 """A job of tests/test_faults.py: sums of whole numbers, checked in every iteration, until it is told to stop; and what goes wrong in it.
 
-usage: faults.py FAULT [STOP_FILE]
+usage: faults.py FAULT [FOLDER]
 
-FAULT 'run': none, until STOP_FILE exists; otherwise a function of this file, called before each iteration of a worker, with a limit of
-iterations.
+FAULT 'run': none, until FOLDER/stop exists; all workers wait between two iterations while FOLDER/hold exists. Otherwise a function of this
+file, called before each iteration of a worker, with a limit of iterations.
 """
 import logging
 import os
@@ -18,9 +18,9 @@ import numpy as np
 
 from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore, link
 
-SIZES = [3, 40, 1000, 20000, 7, 5000]
+SIZES = [3, 40, 1000, int(os.environ.get("LARGEST", "20000")), 7, 5000]
 LIMIT = 60          # iterations of a job with a fault of its own
-FLAG = len(SIZES)   # the key that tells all workers to stop after the same iteration
+FLAGS = len(SIZES)  # the key that tells all workers to stop, and to wait, after the same iteration
 
 
 class Sums:
@@ -29,7 +29,7 @@ class Sums:
     def __init__(self):
         self.plain = mx.kv.create("dist_sync")
         self.iteration = 0
-        self.outs = [mx.nd.zeros((size,)) for size in SIZES] + [mx.nd.zeros((1,))]
+        self.outs = [mx.nd.zeros((size,)) for size in SIZES] + [mx.nd.zeros((2,))]
         early = len(self.outs) if sys.argv[1] == "internal_errors" else 0   # keys from before the store was wrapped
         for key in range(early):
             self.plain.init(key, self.outs[key])
@@ -37,22 +37,22 @@ class Sums:
         for key in range(early, len(self.outs)):
             self.store.init(key, self.outs[key])
 
-    def push(self, stop, produced=None):
-        grads = [mx.nd.array(self.value(key, self.store.rank)) for key in range(len(SIZES))] + [mx.nd.array([float(stop)])]
+    def push(self, stop, hold=False, produced=None):
+        grads = [mx.nd.array(self.value(key, self.store.rank)) for key in range(len(SIZES))] + [mx.nd.array([stop, hold])]
         if produced is not None:
             grads[3] = produced
         for key in reversed(range(len(grads))):
             self.store.pushpull(key, grads[key], out=self.outs[key], priority=-key)
 
     def check(self):
-        """Wait for the values; whether someone said stop."""
+        """Wait for the values; whether someone said stop, and whether someone said hold."""
         for key in range(len(SIZES)):
             wanted = sum(self.value(key, rank) for rank in range(self.store.num_workers))
             got = self.outs[key].asnumpy()
             assert (got == wanted).all(), f"iteration {self.iteration}: key {key} is {got[:4]}, not {wanted[:4]}"
         self.iteration += 1
         print("iteration", self.iteration, flush=True)
-        return self.outs[FLAG].asscalar() > 0
+        return self.outs[FLAGS].asnumpy() > 0
 
     def value(self, key, rank):
         return (np.arange(SIZES[key]) % 100 + 7 * key + 3 * self.iteration + 1000 * rank).astype(np.float32)
@@ -61,13 +61,22 @@ class Sums:
 def main():
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     fault = globals().get(sys.argv[1])
+    stop_file, hold_file = [os.path.join(sys.argv[2], name) if not fault else "" for name in ("stop", "hold")]
     sums = Sums()
+    print("I am rank", sums.store.rank, flush=True)
+    if not fault and sums.store.rank == 1:
+        held.append(sums.store)         # MXNet frees it when the interpreter ends; that of rank 0 when main() does
     while True:
         produced = fault(sums) if fault else None
-        sums.push(os.path.exists(sys.argv[2]) if not fault else sums.iteration == LIMIT, produced)
+        sums.push(os.path.exists(stop_file) or bool(fault) and sums.iteration == LIMIT, os.path.exists(hold_file), produced)
         time.sleep(0.02)
-        if sums.check():
+        stop, hold = sums.check()
+        if stop:
             break
+        if hold:
+            print("held", flush=True)
+        while hold and os.path.exists(hold_file):
+            time.sleep(0.02)
     print("all values were right", sums.store.stats().get("failure") or "without a failure", flush=True)
 
 
@@ -77,6 +86,15 @@ def interrupted(sums):
     """Ctrl-C, as its terminal would send it, to worker 1 alone, at some moment."""
     if sums.store.rank == 1 and sums.iteration == 10:
         threading.Timer(0.1 + 0.05 * np.random.rand(), os.kill, (os.getpid(), signal.SIGINT)).start()
+
+
+def interrupted_while_the_other_is_busy(sums):
+    """The same while worker 1's gradients wait for those of worker 0, which does something else for long."""
+    if sums.iteration == 10:
+        if sums.store.rank == 0:
+            time.sleep(60)
+        sums.push(False)
+        signal.raise_signal(signal.SIGINT)
 
 
 def producer_raises(sums):
