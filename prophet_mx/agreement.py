@@ -127,7 +127,7 @@ class Agreeing:
         reason = ""
         if compressed:
             reason = "gradient compression is on"
-        elif not self._keys.complete:
+        elif not (self._keys.complete and self._keys.shapes):
             reason = "keys were made before the store was wrapped"
         elif pickled is not None:
             optimizer = pickle.loads(pickled)

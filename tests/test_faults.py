@@ -135,6 +135,9 @@ def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_for
         "the scheduler: unit 2 was not in the state that an event implies"], result.logs()
     for worker in result.workers:
         assert worker.output.count("scheduling has ended, training goes on") == 1, result.logs()
+        # The keys are older than the wrapper: rank 0 says why nothing is sliced.
+        assert re.search(r"layout: 0 of \d gradients are cut into 0 slices", worker.output), result.logs()
+    assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
 
 
 def test_where_no_thread_can_be_started_the_plain_store_is_as_it_was_and_a_job_that_runs_goes_on(tmp_path):
