@@ -35,6 +35,8 @@ RUNS    ?= 1000000
 KINDS   ?=
 MINUTES ?= 10
 STARTS  ?= 200
+# A checkout of MXNet 1.9.1.
+CHECKOUT ?= ../mxnet
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
@@ -56,7 +58,7 @@ endef
 export CHECK_PYTHON
 
 .PHONY: help build demo test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
-        fuzz check-native soak starts
+        fuzz check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -72,6 +74,7 @@ help:
 	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
 	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
 	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, and some of plain MXNet'
+	@echo "make suites  MXNet's own test suites, of CHECKOUT=$(CHECKOUT), with every store wrapped"
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make docs    the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
@@ -131,6 +134,9 @@ soak: build
 
 starts: build
 	@$(RUN) benchmarks.soak --starts $(STARTS) $(ARGS)
+
+suites: build
+	@env -u PYTHONPATH $(VENV)/bin/python tests/mxnet_suites.py --mxnet '$(CHECKOUT)' $(ARGS)
 
 wheel: build
 	@rm -rf build dist
