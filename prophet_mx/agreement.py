@@ -21,6 +21,7 @@ import numpy as np
 
 from .arrays import Arrays
 from .config import Config
+from .errors import KVStoreError
 from .keys import Key, KeyBook
 from .layout import MOST, Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
@@ -35,6 +36,7 @@ PROBE_BYTES = 16_000_000        # pulled at most by each worker to measure the l
 PROBE_SECONDS = 0.25            # after which no more is asked for
 PROBE_KEY = 100_000             # bytes of the smallest key that is pulled
 PROBE_FIRST = 1_000_000         # bytes that are asked for at first
+COMPRESSED = 1e30               # a number that compression to 2 bits makes its threshold, whatever that is
 
 
 class Agreement(NamedTuple):
@@ -70,25 +72,32 @@ class Agreeing:
 
     Parameters
     ----------
-    raw : the wrapped store's own init, pull, broadcast, set_optimizer, barrier, rank, num_workers.
+    raw : the wrapped store's own init, push, pull, pushpull, broadcast, set_optimizer, barrier, rank, num_workers.
+    compressed : whether MXNet compresses gradients.
     """
 
-    def __init__(self, raw: Any, keys: KeyBook) -> None:
+    def __init__(self, raw: Any, keys: KeyBook, compressed: bool) -> None:
         self._raw = raw
         self._keys = keys
+        self._compressed = compressed
         self._service: List[Key] = []               # our own keys that are not of slices
+        self._told = 0                              # elements of the first of them
+        self._wraps: float = False                  # whether rank 0's optimizer is wrapped although nothing is scheduled
 
-    def settings(self, config: Config, scheduling: bool) -> Tuple[bool, Config]:
+    def settings(self, config: Config, scheduling: bool, optimizer: Optional[bytes]) -> Tuple[bool, Config]:
         """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
 
-        ``scheduling`` says whether this worker would schedule by itself.
+        ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled.
         """
-        scheduled, *numbers = self._tell([scheduling, *encoded_settings(config)])
+        wraps = optimizer is not None and not scheduling and self._keys.shifts_later() and may_know_numbers(
+            pickle.loads(optimizer), self._keys.count)
+        scheduled, self._wraps, *numbers = self._tell([scheduling, wraps, *encoded_settings(config)])
         return bool(scheduled), adopted(config, numbers)
 
     def _tell(self, mine: Sequence[float]) -> List[float]:
         """Rank 0's numbers, as float32. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
+        self._told = self._told or len(mine)
         numbers = mx.nd.array(mine, dtype=np.float32)
         self._raw.broadcast(key, numbers, numbers)      # an initial value: no optimizer sees it
         self._keys.made(key)
@@ -97,12 +106,32 @@ class Agreeing:
 
     def pass_through(self, optimizer: Optional[bytes]) -> Optional[Wrapping]:
         """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
-        servers to which this matters is sent again, wrapped. Blocks until every worker is here."""
+        servers to which this matters is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is here."""
         wrapping = self._wrapping({})
-        if self._raw.rank == 0 and wrapping is not None and optimizer is not None and wrapping.shifts(pickle.loads(optimizer)):
-            self._raw.set_optimizer(wrapping.wrap(optimizer))
+        if wrapping is None or not self._wraps:
+            return wrapping
+        self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+        if self._known():
+            return wrapping
+        self._send(pickle.loads(optimizer) if optimizer is not None else None)
+        return None
+
+    def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
+        """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
+        on rank 0 alone."""
+        if optimizer is not None and self._raw.rank == 0:
+            self._raw.set_optimizer(optimizer)
         self._raw.barrier()
-        return wrapping
+
+    def _known(self) -> bool:
+        """Whether the servers take a key of ours for what it is. All workers push the same number for each element: it is stored, unless a
+        server has an optimizer that updates the key like a parameter. That is so if text keys were made before the store was wrapped, as
+        the wrapper then counts wrongly, or if the optimizer was set before. Blocks until every worker is here."""
+        key = self._service[0]
+        numbers = mx.nd.full((self._told,), COMPRESSED if self._compressed else 1)
+        self._raw.push(key, numbers)
+        self._raw.pull(key, numbers)
+        return len(set(numbers.asnumpy().tolist())) == 1            # at first, they were not equal
 
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
@@ -112,20 +141,20 @@ class Agreeing:
             return None
         return Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(self._service[0], str))
 
-    def agree(self, config: Config, optimizer: Optional[bytes], compressed: bool, profiled: bool) -> Agreement:
+    def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:
         """Blocks until every worker is here. ``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile
         from an earlier job."""
         rate = config.bandwidth or self._measure()
-        unit, in_order, rate, profiled = self._tell(self._decide(config, optimizer, compressed, profiled, rate))
+        unit, in_order, rate, profiled = self._tell(self._decide(config, optimizer, profiled, rate))
         return Agreement(int(unit), bool(in_order), rate, bool(profiled))
 
-    def _decide(self, config: Config, pickled: Optional[bytes], compressed: bool, profiled: bool, rate: float) -> List[float]:
+    def _decide(self, config: Config, pickled: Optional[bytes], profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
         total = sum(shape.bytes for shape in self._keys.shapes.values())
         unit = unit_bytes(config.policy, rate, total // self._keys.servers, config.unit, self._raw.num_workers)
         in_order = False
         reason = ""
-        if compressed:
+        if self._compressed:
             reason = "gradient compression is on"
         elif not (self._keys.complete and self._keys.shapes):
             reason = "keys were made before the store was wrapped"
@@ -144,7 +173,7 @@ class Agreeing:
             unit = 0
             if self._raw.rank == 0:
                 logger.warning("large gradients are not sliced: %s", reason)
-        return [unit, in_order, rate, profiled and self._keys.complete and not compressed and not in_order]
+        return [unit, in_order, rate, profiled and self._keys.complete and not self._compressed and not in_order]
 
     def _measure(self) -> float:
         """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull.
@@ -197,7 +226,8 @@ class Agreeing:
         """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here.
 
         ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
-        slice is pushed: what will be pushed had best be the same array.
+        slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
+        for parameters.
         """
         made = self._keys.new_keys(sum(map(len, slices.values())) + 1)
         names = iter(made)
@@ -221,9 +251,10 @@ class Agreeing:
         self._service.append(order_key)
         number = self._keys.number
         self.wrapping = self._wrapping({number(name): number(key) for key, names in keys.items() for name in names})
-        if optimizer is not None and self.wrapping is not None and self._raw.rank == 0:
-            self._raw.set_optimizer(self.wrapping.wrap(optimizer))
-        self._raw.barrier()                         # on all, as a script may have set the optimizer on rank 0 alone
+        if self.wrapping is not None:
+            self._send(self.wrapping.wrap(optimizer) if optimizer is not None else None)
+            if not self._known():
+                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
         return keys
 
     def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:

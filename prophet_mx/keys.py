@@ -60,6 +60,15 @@ class KeyBook:
         if shape is not None:
             self.shapes[key] = shape
 
+    @property
+    def count(self) -> int:
+        """How many keys were made: the number of the next one, if it is a text."""
+        return self._made
+
+    def shifts_later(self) -> bool:
+        """Whether a key that is made now changes the numbers of later ones: texts are numbered as they come."""
+        return isinstance(next(iter(self._numbers), 0), str)
+
     def gradient(self, key: Key) -> int:
         """The index of one of the caller's keys; one not seen before comes last."""
         if key not in self.gradients:

@@ -19,7 +19,7 @@ from mxnet.kvstore import KVStore
 from .agreement import Agreeing, Wrapping
 from .arrays import as_list, shape_of
 from .calls import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
-from .config import Config
+from .config import Config, shown
 from .ending import attend, end, leave_alone
 from .errors import ConfigError, KVStoreError, ProphetError
 from .keys import Key, KeyBook
@@ -96,6 +96,7 @@ class ScheduledKVStore(KVStore):
         self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
         self._compression = 1                       # factor by which MXNet makes gradients smaller
         self._met = False                           # whether the workers have met, at their first push
+        self._refused = ""                          # why they have agreed to send nothing
         self._passing = path is None and _is_synchronous(self)      # until they have met: by its own settings it schedules nothing
         if path is None:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
@@ -127,6 +128,7 @@ class ScheduledKVStore(KVStore):
         """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value)
+        self._check_numbered(key)
         with self._watched("the other workers, which have to initialise this key as well"):
             super().init(key, value)
         self._register(key, value)
@@ -136,9 +138,15 @@ class ScheduledKVStore(KVStore):
         if self._path is not None:
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
+        self._check_numbered(key)
         with self._watched("the other workers, which have to initialise this key as well"):
             super().broadcast(key, value, out, priority)
         self._register(key, value)
+
+    def _check_numbered(self, key: Any) -> None:
+        """Keys of ours come before this one: an optimizer on the servers has to be told, or it takes it for another."""
+        if self._met and self._wrapping is None and isinstance(as_list(key)[0], str):
+            raise KVStoreError(f"key {shown(key):.80} comes too late: others were initialised before the store was wrapped; wrap it first")
 
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):
@@ -298,6 +306,8 @@ class ScheduledKVStore(KVStore):
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
         """Put a key on the scheduled path at its first push; None if it is not scheduled."""
         sample = as_list(value)[0]
+        if self._refused:
+            raise KVStoreError(self._refused)
         if not self._met:
             self._meet(key, sample)
         if self._path is None or not self._path.takes(key, sample):
@@ -314,9 +324,9 @@ class ScheduledKVStore(KVStore):
         if isinstance(key, (str, int)):
             self._keys.gradient(key)                    # the agreement has to know of a key that was made before the store was wrapped
         raw = _Unscheduled(self)
-        agreeing = Agreeing(raw, self._keys)
+        agreeing = Agreeing(raw, self._keys, self._compression != 1)
         with self._watched(FIRST_PUSH):
-            scheduled, config = agreeing.settings(self._config, self._path is not None)
+            scheduled, config = agreeing.settings(self._config, self._path is not None, self._optimizer)
             if not scheduled:
                 self._wrapping = agreeing.pass_through(self._optimizer)
         changed = differences(self._config, config)
@@ -332,8 +342,12 @@ class ScheduledKVStore(KVStore):
             self._path = self._new_path(config)
         elif changed:
             self._path.adopt(config)
-        with self._watched(FIRST_PUSH):
-            self._wrapping = self._path.agree(raw, agreeing, self.handle, sample, self._optimizer)
+        try:
+            with self._watched(FIRST_PUSH):
+                self._wrapping = self._path.agree(raw, agreeing, self.handle, sample, self._optimizer)
+        except KVStoreError as error:
+            self._refused = str(error)
+            raise
         if self._path.in_order:
             self._unschedule()
 
@@ -476,5 +490,5 @@ class _Unscheduled:
     def __init__(self, store: ScheduledKVStore) -> None:
         plain = super(ScheduledKVStore, store)
         self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
-        self.pushpull, self.set_optimizer, self.barrier = plain.pushpull, plain.set_optimizer, plain._barrier
+        self.push, self.pushpull, self.set_optimizer, self.barrier = plain.push, plain.pushpull, plain.set_optimizer, plain._barrier
         self.rank, self.num_workers = store.rank, store.num_workers

@@ -231,7 +231,7 @@ class ScheduledPath:
         self._guarded("the link monitor", lambda: self._monitor.attach(lambda server: self._ask(raw, server)))
         self._guarded("the watchdog", self._watch_connections)
         profiled = bool(self._guarded("the profile", self._start_from_saved))
-        agreed = agreeing.agree(self._config, optimizer, self.compression != 1, profiled)
+        agreed = agreeing.agree(self._config, optimizer, profiled)
         if agreed.rate:
             self.driver.rates_known(agreed.rate)
         self.driver.unit_known(agreed.unit)
@@ -245,7 +245,8 @@ class ScheduledPath:
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
         if agreed.profiled:                         # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._own_orders()))
-        if not agreed.in_order and self.compression == 1 and self._keys.shapes:     # what is compressed does not arrive as it was sent
+        # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
+        if not agreed.in_order and self.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self._config.warmup + SETTLING)
         self.agreed, self.in_order = True, agreed.in_order

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx import Config, layout
+from prophet_mx import layout
 from prophet_mx.agreement import Agreeing
 from prophet_mx.keys import KeyBook, Shape
 from prophet_mx.layout import MAX_UNIT, MIN_UNIT, cut, unit_bytes
@@ -42,7 +42,7 @@ def test_each_slice_of_half_precision_is_on_one_of_two_servers():
     """6 MB of fp16 in units of 4 MB, which have 2 million elements."""
     book = KeyBook(2, 1000 * 1000)
     book.add("w", Shape((3_000_000,), np.float16, 3_000_000, 6_000_000))
-    slices = Agreeing(None, book, Config()).slices(MAX_UNIT)["w"]
+    slices = Agreeing(None, book, False).slices(MAX_UNIT)["w"]
     names = book.new_keys(len(slices))
     for name in names:
         book.made(name)
