@@ -34,7 +34,7 @@ SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.
 RUNS    ?= 1000000
 KINDS   ?=
 MINUTES ?= 10
-STARTS  ?= 200
+STARTS  ?= 300
 # A checkout of MXNet 1.9.1.
 CHECKOUT ?= ../mxnet
 
@@ -73,7 +73,7 @@ help:
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
 	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
 	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
-	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, and some of plain MXNet'
+	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, mixed, their values checked, and some of plain MXNet'
 	@echo "make suites  MXNet's own test suites, of CHECKOUT=$(CHECKOUT), with every store wrapped"
 	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
 	@echo 'make docs    the documentation as a web site in site/'
@@ -133,7 +133,7 @@ soak: build
 	@$(RUN) benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
 starts: build
-	@$(RUN) benchmarks.soak --starts $(STARTS) $(ARGS)
+	@$(RUN) benchmarks.starts --starts $(STARTS) $(ARGS)
 
 suites: build
 	@env -u PYTHONPATH $(VENV)/bin/python tests/mxnet_suites.py --mxnet '$(CHECKOUT)' $(ARGS)

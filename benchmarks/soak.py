@@ -2,7 +2,6 @@
 
     python -m benchmarks.soak --minutes 10           random faults, then as many iterations of plain dist_sync
     python -m benchmarks.soak --iterations 10000     no faults: does it stay small, and are the weights those of plain dist_sync
-    python -m benchmarks.soak --starts 200           that many job starts and exits with mixed endings, and some of plain MXNet
 
 Faults: SIGSTOP of any process for some seconds, SIGKILL of any (the launcher then ends the job, and it is started again from its
 checkpoint), and as root, in a network namespace of its own, another rate of the link. What goes wrong follows from --seed.
@@ -37,12 +36,7 @@ PATIENCE = 90.0         # seconds without an iteration, with nothing paused, tha
 GROWTH = 0.02           # of a worker's memory that is allowed, from a tenth of its life on
 LEAD = 300              # iterations from the decision to stop to the stop
 BETWEEN = 2.0, 15.0     # seconds between two faults
-START_LIMIT = {"scheduled": 40.0, "plain": 20.0}        # seconds that one short job may take; alone on the machine it takes 3 to 5
-PLAIN_SHARE = 5         # half of the plain jobs hang until they are ended: those that raise, or exit in the middle
 RATES = ("40mbit", "200mbit", "1gbit")
-CODES = {"return": 0, "push": 0, "raise": 1, "exit": 3}
-# To see how each worker ends by itself: the launcher ends all at the first failure.
-WATCHED = "import subprocess, sys; print('watched: ended with', subprocess.call([sys.executable, *sys.argv[1:]]), flush=True)"
 
 Sample = Tuple[int, int, int, int]      # iteration, resident bytes, threads, file descriptors
 
@@ -225,7 +219,7 @@ def soak(minutes: float, seed: int, pace: float, iterations: Optional[int] = Non
         rng = random.Random(seed)
         faults = Faults(rng, namespace)
         run = Soak(minutes, folder, faults, rng)
-        finished = run.run(lambda: Running(prefix, ["train", "scheduled", folder, str(pace)], package_env()))
+        finished = run.run(lambda: Running(prefix, ["scheduled", folder, str(pace)], package_env()))
         print(f"soak: {run.starts} starts, {run.hangs} hung, {run.failures} failed without a kill; faults: "
               + (", ".join(f"{count} {name}" for name, count in sorted(faults.count.items())) or "none"), flush=True)
         grown = growth(run.histories)
@@ -258,7 +252,7 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
     if namespace:
         subprocess.call(["tc", "-n", namespace, "qdisc", "delete", "dev", "lo", "root"], stderr=subprocess.DEVNULL)
     Path(folder, "checkpoint.npz").unlink()
-    job = Running(prefix, ["train", "plain", folder, "0"], package_env())
+    job = Running(prefix, ["plain", folder, "0"], package_env())
     job.join()
     if job.result is None or job.result.exit_code != 0 and not Path(folder, "final-plain.npz").exists():
         print("\n".join(["plain dist_sync failed"] + job.tail[-20:]))
@@ -273,44 +267,15 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
     return not different
 
 
-def starts(count: int) -> int:
-    """Short jobs, ours and now and then a plain one; the exit code says how ours went."""
-    outcome: Dict[str, Counter] = {"scheduled": Counter(), "plain": Counter()}
-    for number in range(count + count // PLAIN_SHARE):
-        variant = "plain" if number % (PLAIN_SHARE + 1) == PLAIN_SHARE else "scheduled"
-        counter = outcome[variant]
-        ending = list(CODES)[sum(counter.values()) % len(CODES)]
-        result = run_job([sys.executable, "-c", WATCHED, str(JOB), "end", variant, ending], 2, 1, env=package_env(),
-                         timeout=START_LIMIT[variant], grace=1.0)
-        codes = [re.findall(r"watched: ended with (-?\d+)", worker.output) for worker in result.workers]
-        if not all(codes):
-            what = "hung"
-        elif any(code[-1] != str(CODES[ending]) for code in codes):
-            what = f"wrong code ({', '.join(code[-1] for code in codes)} for {ending!r})"
-        else:
-            what = "right"
-        counter[what] += 1
-        if what != "right" and variant == "scheduled":
-            print(result.logs()[-3000:], flush=True)
-    for variant, counter in outcome.items():
-        print(f"{sum(counter.values())} starts and exits, {'plain MXNet' if variant == 'plain' else variant}: "
-              + ", ".join(f"{number} {what}" for what, number in counter.most_common()), flush=True)
-    return 0 if outcome["scheduled"]["right"] == count else 1
-
-
 def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10, help="of faults (default: 10); the comparison comes on top")
     parser.add_argument("--seed", type=int, default=1, help="of the faults (default: 1)")
     parser.add_argument("--pace", type=float, default=0.02, help="seconds that an iteration computes (default: 0.02)")
     parser.add_argument("--iterations", type=int, metavar="N", help="instead: N iterations without faults")
-    parser.add_argument("--starts", type=int, metavar="N", help=f"instead: start and end N short jobs, and N/{PLAIN_SHARE} plain ones")
     arguments = parser.parse_args(argv)
-    if arguments.minutes <= 0 or arguments.pace < 0 or any(count is not None and count < 1 for count in (arguments.starts,
-                                                                                                        arguments.iterations)):
-        parser.error("--minutes, --iterations and --starts are above 0, --pace is not negative")
-    if arguments.starts:
-        return starts(arguments.starts)
+    if arguments.minutes <= 0 or arguments.pace < 0 or arguments.iterations is not None and arguments.iterations < 1:
+        parser.error("--minutes and --iterations are above 0, --pace is not negative")
     return soak(arguments.minutes, arguments.seed, arguments.pace, arguments.iterations)
 
 

@@ -1,8 +1,6 @@
 """The job of benchmarks/soak.py: trains small parameters for as long as it is told to, from where it was interrupted.
 
-usage: soak_job.py train VARIANT FOLDER PACE      until the iteration that FOLDER/stop names; VARIANT is 'plain' or 'scheduled'
-       soak_job.py end VARIANT ENDING             some iterations, then an end: 'return', 'push' (pushes that nothing waits for are the
-                                                  last thing), 'raise' or 'exit'
+usage: soak_job.py VARIANT FOLDER PACE      until the iteration that FOLDER/stop names; VARIANT is 'plain' or 'scheduled'
 
 The optimizer has no state on the servers, so that the weights and the number of the iteration are all there is to go on from: the result
 must be the same, bit for bit, however often the job was killed. Rank 0 keeps both in FOLDER/checkpoint.npz, replaced at once.
@@ -20,7 +18,6 @@ SHAPES = [(64, 3, 3, 3), (64,), (128, 300), (128,), (300, 200), (17,), (5, 7, 3)
 CHECKPOINT_EVERY = 100          # iterations
 REPORT_EVERY = 50
 LOOK_EVERY = 10                 # iterations between two looks whether to stop
-END_AFTER = 12
 
 
 def store_of(variant):
@@ -87,22 +84,5 @@ def keep(path, number, weights):
     os.replace(temporary, path)
 
 
-def end(variant, ending):
-    store = store_of(variant)
-    training = Training(store, initial())
-    for number in range(END_AFTER):
-        training.iterate(number)
-        if number == END_AFTER // 2 and ending == "raise":
-            raise RuntimeError("something went wrong in the middle of an epoch")
-        if number == END_AFTER // 2 and ending == "exit":
-            sys.exit(3)
-    if ending == "push":
-        for i in range(len(SHAPES)):
-            store.push(f"w{i}", training.noise[i], priority=-i)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "train":
-        train(sys.argv[2], sys.argv[3], float(sys.argv[4]))
-    else:
-        end(sys.argv[2], sys.argv[3])
+    train(sys.argv[1], sys.argv[2], float(sys.argv[3]))

@@ -27,16 +27,16 @@ RUNS = [("module_on_store", 1, "prophet"), ("module_on_store", 2, "prophet slice
         ("module_on_store", 2, "credit sliced"), ("trainer_on_store", 2, "prophet-icpp21 sliced")]
 
 
-def outcome(group, servers, how, seed=1, **env):
+def outcome(group, servers, how, seed=1, light=True, **env):
     """What the two workers of a job got, by rank: ``{case: result}``; and their output. ``how`` None is plain dist_sync."""
-    result = run_once(group, servers, how, seed, tuple(env.items()))
+    result = run_once(group, servers, how, seed, light, tuple(env.items()))
     if isinstance(result, AssertionError):
         raise result
     return result
 
 
 @lru_cache(maxsize=None)
-def run_once(group, servers, how, seed, extra):
+def run_once(group, servers, how, seed, light, extra):
     """The same, or the AssertionError of a job that failed: a job runs once for all its cases."""
     variant = "scheduled" if how else "plain"
     # MXNet spreads arrays of 1000 elements over the servers, as it does with a million by default.
@@ -46,7 +46,7 @@ def run_once(group, servers, how, seed, extra):
         env["PROPHET_UNIT"] = "160" if "sliced" in how else "auto"
     with tempfile.TemporaryDirectory(prefix="prophet-test-") as directory:
         try:
-            job = run_cluster(JOB, 2, servers, env=env, args=[group, variant, directory, seed], timeout=120)
+            job = run_cluster(JOB, 2, servers, env=env, args=[group, variant, directory, seed], timeout=120, light=light)
         except AssertionError as error:
             return error
         results = [pickle.loads(Path(directory, f"{variant}-{rank}.pickle").read_bytes()) for rank in range(2)]
@@ -72,6 +72,13 @@ def test_same_result_as_plain_dist_sync(group, servers, how, case):
             assert scheduled[rank][case]["bytes"] > 0
         else:
             assert scheduled[rank][case]["bytes"] == scheduled[rank][case]["expected"]
+
+
+@pytest.mark.parametrize("case", CASES["loops"])
+def test_same_result_in_the_environment_that_users_have(case):
+    (plain, _), (scheduled, _) = outcome("loops", 1, None), outcome("loops", 1, "prophet sliced", light=False)
+    for rank in range(2):
+        assert different(plain[rank][case]["weights"], scheduled[rank][case]["weights"]) == []
 
 
 @pytest.mark.parametrize("how, env, reason", [("off", {}, "the policy is off"),

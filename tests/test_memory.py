@@ -87,7 +87,7 @@ print("copies: %.3f" % ((psutil.Process().memory_info().rss - before) / 60e6))
 @pytest.mark.cluster
 def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain_dist_sync(tmp_path):
     (tmp_path / "stop").write_text(str(ITERATIONS))
-    job = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "16KiB"}, args=["train", "scheduled", tmp_path, 0], timeout=100)
+    job = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "16KiB"}, args=["scheduled", tmp_path, 0], timeout=100)
     for worker in job.workers:
         samples = [tuple(map(int, found)) for found in re.findall(r"at (\d+) rank \d rss (\d+) threads (\d+) fds (\d+)", worker.output)]
         assert len(samples) == ITERATIONS // 50 + 1
@@ -95,7 +95,7 @@ def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain
         assert memory[-1] / memory[0] < 1 + GROWTH, memory
         assert len(set(threads)) == 1 and len(set(descriptors)) == 1, (threads, descriptors)
     (tmp_path / "checkpoint.npz").unlink()
-    run_cluster(JOB, 2, 1, args=["train", "plain", tmp_path, 0], timeout=100)
+    run_cluster(JOB, 2, 1, args=["plain", tmp_path, 0], timeout=100)
     with np.load(str(tmp_path / "final-plain.npz")) as plain, np.load(str(tmp_path / "final-scheduled.npz")) as ours:
         assert int(plain["iteration"]) == int(ours["iteration"]) == ITERATIONS
         assert [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()] == []
