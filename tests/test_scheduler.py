@@ -167,8 +167,9 @@ class Model:
             waits_for_window |= bool(free)
         wide = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
                 and all(self.lead_allows(u, link) for link in range(self.links))]
-        for unit in wide:
+        if wide:                                                # the most urgent of them goes first, also where a smaller one would fit
             waits_for_window = True
+            unit = min(wide, key=lambda u: self.urgency[u])
             assert not all(self.window_open(unit, link) for link in range(self.links)), f"unit {unit} may go and does not"
         assert not waits_for_window or self.t <= wake < math.inf, f"something waits for a window, and nobody wakes: {wake}"
 
