@@ -57,8 +57,8 @@ cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a sen
 cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of OVERHEAD_MAX may be wrong
 cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
 
-# Context and property of every op of ours, which the engine refers to by address. An op that is ready only after it was pushed runs in the one
-# FIFO thread of its device id. That of cpu(0) has the store's sends in it and, in a job on CPUs, all of the program's operators.
+# Context and property of every op of ours, which the engine refers to by address. An op that is ready only after it was pushed runs in the
+# one FIFO thread of its device id. That of cpu(0) has the store's sends in it and, in a job on CPUs, all of the program's operators.
 cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
 cdef int ASYNC = FN_ASYNC
 

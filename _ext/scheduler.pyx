@@ -674,8 +674,8 @@ cdef class Scheduler:
         return index
 
     def set_steps(self, step_of, due) -> None:
-        """Take the stepwise pattern: ``step_of[gradient]`` is its step, -1 if it is in none, ``due[step]`` when the step is ready, in seconds
-        after the iteration's first ready gradient."""
+        """Take the stepwise pattern: ``step_of[gradient]`` is its step, -1 if it is in none, ``due[step]`` when the step is ready, in
+        seconds after the iteration's first ready gradient."""
         cdef int* steps
         cdef double* dues
         steps, dues = NULL, NULL

@@ -22,7 +22,7 @@ import numpy as np
 from .arrays import Arrays
 from .config import Config
 from .errors import KVStoreError
-from .keys import Key, KeyBook
+from .keys import SURE, Key, KeyBook
 from .layout import MOST, Slice, cut, unit_bytes
 from .optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
 from .order_exchange import decoded, encoded
@@ -89,7 +89,7 @@ class Agreeing:
 
         ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled.
         """
-        wraps = optimizer is not None and not scheduling and self._keys.shifts_later() and may_know_numbers(
+        wraps = optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(
             pickle.loads(optimizer), self._keys.count)
         scheduled, self._wraps, *numbers = self._tell([scheduling, wraps, *encoded_settings(config)])
         return bool(scheduled), adopted(config, numbers)
@@ -187,8 +187,8 @@ class Agreeing:
         return max(self._pull() / self._keys.servers, alone / max(self._keys.servers, self._raw.num_workers))
 
     def _pull(self) -> float:
-        """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so that
-        all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
+        """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so
+        that all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
         begin = time.monotonic()
         left = sorted((key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY),
                       key=lambda key: self._keys.shapes[key].bytes)
@@ -219,6 +219,12 @@ class Agreeing:
             parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
             if len(parts) > 1:
                 found[key] = parts
+        count = sum(map(len, found.values()))
+        if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
+            if self._raw.rank == 0:
+                logger.warning("large gradients are not sliced: units of %d bytes would make %d slices, and MXNet can place %d keys on "
+                               "several servers", unit, count, SURE)
+            return {}
         return found
 
     def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes],

@@ -90,8 +90,6 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
         check_key(name)
         if name in book.initialised or name in key[:place]:
             raise KVStoreMXNetError(f"key {name!r} is initialised already")
-        if book.is_own(name):
-            raise KVStoreError(f"key {name!r} is taken: prophet_mx made it for slices; use another one, or make it before the first push")
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
             raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all texts or all numbers")
         array = arrays_of(name, "value", value[place])[0]

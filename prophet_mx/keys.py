@@ -65,8 +65,9 @@ class KeyBook:
         """How many keys were made: the number of the next one, if it is a text."""
         return self._made
 
-    def shifts_later(self) -> bool:
-        """Whether a key that is made now changes the numbers of later ones: texts are numbered as they come."""
+    @property
+    def texts(self) -> bool:
+        """Whether keys are texts, which are numbered as they are made."""
         return isinstance(next(iter(self._numbers), 0), str)
 
     def gradient(self, key: Key) -> int:

@@ -19,7 +19,7 @@ from mxnet.kvstore import KVStore
 from .agreement import Agreeing, Wrapping
 from .arrays import as_list, shape_of
 from .calls import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
-from .config import Config, shown
+from .config import Config
 from .ending import attend, end, leave_alone
 from .errors import ConfigError, KVStoreError, ProphetError
 from .keys import Key, KeyBook
@@ -128,7 +128,7 @@ class ScheduledKVStore(KVStore):
         """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value)
-        self._check_numbered(key)
+        self._check_new(key)
         with self._watched("the other workers, which have to initialise this key as well"):
             super().init(key, value)
         self._register(key, value)
@@ -138,15 +138,22 @@ class ScheduledKVStore(KVStore):
         if self._path is not None:
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
-        self._check_numbered(key)
+        self._check_new(key)
         with self._watched("the other workers, which have to initialise this key as well"):
             super().broadcast(key, value, out, priority)
         self._register(key, value)
 
-    def _check_numbered(self, key: Any) -> None:
-        """Keys of ours come before this one: an optimizer on the servers has to be told, or it takes it for another."""
-        if self._met and self._wrapping is None and isinstance(as_list(key)[0], str):
-            raise KVStoreError(f"key {shown(key):.80} comes too late: others were initialised before the store was wrapped; wrap it first")
+    def _check_new(self, key: Any) -> None:
+        """Since the workers have met there are keys of ours, also where nothing is scheduled: none is made again, and a text key has
+        another number than it would have without them, which is right only if the optimizer on the servers knows ours."""
+        if not self._met:
+            return
+        for name in as_list(key):
+            if isinstance(name, (str, int)) and self._keys.is_own(name):
+                raise KVStoreError(f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first "
+                                   "push")
+            if isinstance(name, str) and self._wrapping is None:
+                raise KVStoreError(f"key {name!r:.80} comes too late: others were made before the store was wrapped; wrap it first")
 
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):

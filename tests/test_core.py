@@ -1,4 +1,4 @@
-"""The compiled driver on MXNet's engine: it refuses wrong arguments, grows, asks the kernel no more than it must, and knows what has left."""
+"""The compiled driver on MXNet's engine: it refuses wrong arguments, grows, asks the kernel no more than it must, knows what has left."""
 import os
 import subprocess
 import sys
@@ -161,6 +161,6 @@ print("released", released, flush=True)
 
 
 def test_a_send_that_waits_behind_the_programs_operators_has_not_left():
-    """The window lets one unit out at a time. The first is released at once, whatever the engine is busy with, but waits there to be sent."""
+    """The window lets one unit out at a time. The first is released at once, whatever the engine does, but waits there to be sent."""
     result = run_cluster(BUSY, 1, 1, timeout=60)
     assert [line for line in result.workers[0].output.splitlines() if line.startswith("released")] == ["released 1"], result.logs()

@@ -1,5 +1,6 @@
 """How gradients become units: the size of a unit, and the slices of a gradient."""
 import doctest
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -47,6 +48,14 @@ def test_each_slice_of_half_precision_is_on_one_of_two_servers():
     for name in names:
         book.made(name)
     assert {book.server_of(name, part.stop - part.start) for name, part in zip(names, slices)} == {0, 1}
+
+
+@pytest.mark.parametrize("servers, sliced", [(1, True), (2, False)])
+def test_no_more_slices_are_made_than_mxnet_can_place(servers, sliced):
+    """Text keys are numbered as they come, and with several servers MXNet's placement overflows at 215,330."""
+    book = KeyBook(servers, 1000 * 1000)
+    book.add("w", Shape((900_000,), np.float32, 900_000, 3_600_000))
+    assert bool(Agreeing(SimpleNamespace(rank=1), book, False).slices(8)) == sliced
 
 
 @given(rate=st.floats(1e4, 1e11), total=st.integers(0, 10**11), workers=st.integers(1, 5000))
