@@ -394,7 +394,7 @@ class ScheduledKVStore(KVStore):
         Returns
         -------
         str
-            the path of the file, which is valid JSON at every moment.
+            the path of the file, which is valid JSON after every write, some times a second.
 
         Raises
         ------

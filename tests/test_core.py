@@ -146,15 +146,19 @@ for _ in range(3):
 began = time.monotonic()
 mx.nd.dot(square, square).wait_to_read()
 count = int(0.4 / (time.monotonic() - began)) + 2
-before = kv.stats()["units"]
-push()
-products = [mx.nd.dot(square, square) for _ in range(count)]     # the engine runs them one after another, before any send
-last = _core.Arrival(products[-1].handle.value)
-time.sleep(0.1)
-released = kv.stats()["units"] - before
-assert not last, "the operators were over too soon to show anything"
-mx.nd.waitall()
-assert kv.stats()["units"] - before == len(keys)
+for attempt in range(20):
+    before, began = kv.stats()["units"], time.monotonic()
+    push()
+    products = [mx.nd.dot(square, square) for _ in range(count)]     # the engine runs them one after another, before any send
+    last = _core.Arrival(products[-1].handle.value)
+    time.sleep(0.1)
+    released = kv.stats()["units"] - before
+    shown = not last and time.monotonic() - began < 0.4              # else the machine was too busy to show anything
+    mx.nd.waitall()
+    assert kv.stats()["units"] - before == len(keys)
+    if shown:
+        break
+assert shown
 assert all((out == 1).asnumpy().all() for out in outs)
 print("released", released, flush=True)
 """

@@ -183,5 +183,7 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
             link("up")
             job.runs(10, 30)
             for label in job.workers:
-                assert job.output(label).count("it goes on, after") == 1, job.logs()
+                job.says(label, "it goes on, after", LATE + LOAD)
             job.finish()
+            for label in job.workers:
+                assert job.output(label).count("it goes on, after") == 1, job.logs()

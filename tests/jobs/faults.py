@@ -83,9 +83,14 @@ def main():
 # -- faults, each called before every iteration ---------------------------------------------------------------------------------
 
 def interrupted(sums):
-    """Ctrl-C, as its terminal would send it, to worker 1 alone, at some moment."""
-    if sums.store.rank == 1 and sums.iteration == 10:
-        threading.Timer(0.1 + 0.05 * np.random.rand(), os.kill, (os.getpid(), signal.SIGINT)).start()
+    """Ctrl-C, as its terminal would send it, to worker 1 alone, at some moment; again, if it came while Python freed an object, where an
+    exception is printed and lost."""
+    if sums.store.rank == 1 and sums.iteration >= 10 and not (pressing and pressing[-1].is_alive()):
+        pressing.append(threading.Timer(0.1 + 0.05 * np.random.rand(), os.kill, (os.getpid(), signal.SIGINT)))
+        pressing[-1].start()
+
+
+pressing = []
 
 
 def interrupted_while_the_other_is_busy(sums):
