@@ -14,15 +14,15 @@ plain = mx.kv.create("dist_sync")
 for i in range(3):
     plain.init(name(i), mx.nd.ones((100,)))
 sgd = mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)})
-if when == "optimizer":
+if when in ("optimizer", "all"):
     plain.set_optimizer(sgd)
     plain._barrier()
 kv = ScheduledKVStore(plain)
-if when != "optimizer":
+if when not in ("optimizer", "all"):
     kv.set_optimizer(sgd)
 keys = range(3)
 try:
-    if when != "early":
+    if when in ("late", "optimizer"):
         keys = range(3, 6)
         for i in keys:
             kv.init(name(i), mx.nd.ones((100,)))
@@ -44,9 +44,10 @@ except KVStoreError as error:
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize("kind", ["number", "text"])
-def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_so(kind):
-    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=[kind, "early"])
+@pytest.mark.parametrize("kind, when", [("number", "early"), ("text", "early"), ("number", "all")])
+def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_so(kind, when):
+    """'all': the optimizer is from before as well."""
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=[kind, when])
     assert all("right values whole" in worker.output for worker in result.workers), result.logs()
     assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
 
