@@ -43,6 +43,7 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     OWN_DEVICE = 99                 # a device id that no program has: nothing is ever placed there
+    SMALL_UNIT = 16384              # bytes: the ops of a smaller unit stay in cpu(0)'s thread
     HOLDING = -2                    # sample(): the links that hold something back
 
 cdef enum DrainSource:
@@ -57,9 +58,11 @@ cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a sen
 cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of OVERHEAD_MAX may be wrong
 cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
 
-# Context and property of every op of ours, which the engine refers to by address. An op that is ready only after it was pushed runs in the
-# one FIFO thread of its device id. That of cpu(0) has the store's sends in it and, in a job on CPUs, all of the program's operators.
+# Contexts and property of our ops, which the engine refers to by address. An op that is ready only after it was pushed runs in the one FIFO
+# thread of its device id. That of cpu(0) has the store's sends in it and, in a job on CPUs, all of the program's operators; so ours have a
+# device id, and with it a thread, of their own. But to wake that thread takes about a fifth of the processor time of a whole small key.
 cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
+cdef EngineContext SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
 cdef int ASYNC = FN_ASYNC
 
 

@@ -39,6 +39,7 @@ cdef class Parameter:
         int dimensions, type        # of the buffer: what an array of this parameter must have
         int64_t* shape
         bint str_keys, sliced
+        EngineContext* context      # of the ops of its units
         list key_bytes              # keeps the C strings alive
 
     def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None):
@@ -52,6 +53,7 @@ cdef class Parameter:
         if self.parts == NULL:
             raise MemoryError()
         for i, (unit, array, key) in enumerate(parts):
+            driver.need_unit(unit)
             self.parts[i].unit = unit
             self.parts[i].array = <void*><size_t>array
             self.str_keys = isinstance(key, str)
@@ -61,6 +63,9 @@ cdef class Parameter:
             else:
                 self.parts[i].int_key = key
         self.sliced = self.n_parts > 1
+        self.context = &SHARED_CONTEXT
+        if self.n_parts > 0 and driver.units[self.parts[0].unit].bytes >= SMALL_UNIT:
+            self.context = &OWN_CONTEXT
         self.read_buffer()
 
     cdef int read_buffer(self) except -1:
@@ -172,14 +177,14 @@ cdef class Parameter:
         cdef Gate* gate = new_gate(self.driver, part.unit, iteration)
         # The gate writes the unit, so that the request waits for it; it reads the buffer that a slice is part of. wait=True: it runs
         # even if the gradient's producer failed, or the unit would be held for ever.
-        return mx_check(MX.engine_push_async_nd(gate_op, gate, NULL, &OWN_CONTEXT, &self.buffer, 1 if self.sliced else 0,
+        return mx_check(MX.engine_push_async_nd(gate_op, gate, NULL, self.context, &self.buffer, 1 if self.sliced else 0,
                                                 &part.array, 1, &ASYNC, 0, b"prophet_gate", True))
 
     cdef int push_done(self, Part* part, bint pull) except -1:
         cdef Gate* done = new_gate(self.driver, part.unit, 0)
         # A push only reads the array, so that `done` must write it to come after; a pushpull writes it, and `done` then need not.
         cdef int reads = 1 if pull else 0
-        return mx_check(MX.engine_push_async_nd(done_op, done, NULL, &OWN_CONTEXT, &part.array, reads, &part.array, 1 - reads,
+        return mx_check(MX.engine_push_async_nd(done_op, done, NULL, self.context, &part.array, reads, &part.array, 1 - reads,
                                                 &ASYNC, 0, b"prophet_done", True))
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
@@ -207,7 +212,7 @@ cdef class Parameter:
             raise MemoryError()
         for i in range(self.n_parts):
             arrays[i] = self.parts[i].array
-        i = MX.engine_push_async_nd(join_op, NULL, NULL, &OWN_CONTEXT, arrays, self.n_parts, &self.buffer, 1, &ASYNC, 0,
+        i = MX.engine_push_async_nd(join_op, NULL, NULL, self.context, arrays, self.n_parts, &self.buffer, 1, &ASYNC, 0,
                                     b"prophet_join", True)
         free(arrays)
         return mx_check(i)
