@@ -55,7 +55,7 @@ cdef double POLL_MIN = 0.0002       # seconds between samples of a link while a 
 cdef double POLL_MAX = 0.002
 cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, if little is missing from the count
 cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a send may wait behind the program's own operators
-cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of OVERHEAD_MAX may be wrong
+cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of what a message costs may be wrong
 cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
 
 # Contexts and property of our ops, which the engine refers to by address. An op that is ready only after it was pushed runs in the one FIFO

@@ -74,7 +74,6 @@ class ScheduledPath:
     layout : empty until the first push.
     parameters : those that were pushed, by key.
     compression : factor by which MXNet's compression makes gradients smaller.
-    agreed : whether the workers have agreed on a layout, which they do at the first push.
     in_order : whether they have agreed to schedule nothing: the optimizer depends on the order in which keys are updated.
     """
 
@@ -97,7 +96,7 @@ class ScheduledPath:
         except ProphetError:
             self._metrics.close()
             raise
-        self.agreed = self.in_order = False
+        self.in_order = False
         self.compression = 1
         self.parameters: Dict[Key, Parameter] = {}
         self.layout = FixedLayout(keys)
@@ -249,7 +248,7 @@ class ScheduledPath:
         if not agreed.in_order and self.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self._config.warmup + SETTLING)
-        self.agreed, self.in_order = True, agreed.in_order
+        self.in_order = agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
                         sum(map(len, slices.values())), agreed.unit)
