@@ -91,7 +91,9 @@ class Agreeing:
         """
         wraps = optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(
             pickle.loads(optimizer), self._keys.count)
-        scheduled, self._wraps, *numbers = self._tell([scheduling, wraps, *encoded_settings(config)])
+        scheduled, self._wraps, complete, *numbers = self._tell(
+            [scheduling, wraps, self._keys.complete, *encoded_settings(config)])
+        self._keys.complete = bool(complete)        # a worker whose first push is of another key may have found otherwise
         return bool(scheduled), adopted(config, numbers)
 
     def _tell(self, mine: Sequence[float]) -> List[float]:

@@ -45,7 +45,7 @@ class KeyBook:
         self.initialised: Dict[Key, None] = {}      # the caller's keys that this book saw made
         self._numbers: Dict[Key, int] = {}
         self._made = 0
-        self.complete = True                        # False once a key was used that this book did not see made
+        self.complete = True                        # False once a key was used that this book did not see made; rank 0's, when all met
 
     def made(self, key: Key) -> None:
         """A key was made on the servers, by anyone."""

@@ -70,3 +70,39 @@ def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():
     result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=["number", "optimizer"])
     assert all(worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2
                for worker in result.workers), result.logs()
+
+
+DIFFERENT_FIRST = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+plain = mx.kv.create("dist_sync")
+plain.init("w0", mx.nd.ones((100,)))
+kv = ScheduledKVStore(plain)
+kv.init("w1", mx.nd.ones((100,)))
+kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)}))
+order = [0, 1] if kv.rank == EARLY else [1, 0]
+for step in range(1, 5):
+    outs = [mx.nd.zeros((100,)) for _ in order]
+    for i in order:
+        kv.push(f"w{i}", mx.nd.ones((100,)))
+    for i in order:
+        kv.pull(f"w{i}", out=outs[i])
+    for out in outs:
+        assert (out == 1 - step / 4).asnumpy().all(), (step, out)
+print("right values", flush=True)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("policy", ["prophet", "off"])
+def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, early):
+    """One worker's first push is of a key from before the wrapping, the other's of one from after it."""
+    scheduled = policy != "off"
+    result = run_cluster(DIFFERENT_FIRST.replace("EARLY", str(early)), 2, 1, expect=1 if scheduled else 0,
+                         env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy})
+    if scheduled:
+        assert "'w0' was not initialised through this store (which has 1 keys)" in result.logs()
+    else:
+        assert all("right values" in worker.output for worker in result.workers), result.logs()

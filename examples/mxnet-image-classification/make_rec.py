@@ -15,6 +15,7 @@ import random
 import sys
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import mxnet as mx
 from PIL import Image
@@ -108,9 +109,10 @@ def write(prefix, folder, images, args):
     left_out = written = 0
     try:
         record = mx.recordio.MXIndexedRecordIO(own["idx"], own["rec"], "w")
-        with open(own["lst"], "w", encoding="utf-8") as listing:
-            futures = in_order(lambda image: encoded(os.path.join(folder, image[0]), args.resize, args.quality), images,
-                               args.num_thread)
+        # Closed here, whatever happens: a generator that is left to the collector may end in one of its own threads, which cannot join
+        # itself.
+        futures = in_order(lambda image: encoded(os.path.join(folder, image[0]), args.resize, args.quality), images, args.num_thread)
+        with open(own["lst"], "w", encoding="utf-8") as listing, closing(futures):
             for (path, label), future in zip(images, progress(futures, len(images), os.path.basename(prefix))):
                 try:
                     content = future.result()
