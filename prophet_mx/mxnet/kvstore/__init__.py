@@ -1,4 +1,4 @@
 """An alias for those who come from ``bytescheduler.mxnet.kvstore``."""
-from ..kvstore import ScheduledKVStore
+from ...kvstore import ScheduledKVStore
 
 __all__ = ["ScheduledKVStore"]
