@@ -49,6 +49,6 @@ setup(
         "fuzz": ["atheris>=2.3"],
         "demo": ["scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8"],
     },
-    entry_points={"console_scripts": ["prophet-mx = prophet_mx.cli:main"]},
+    entry_points={"console_scripts": ["prophet-mx = prophet_mx.cli.main:main"]},
     zip_safe=False,
 )

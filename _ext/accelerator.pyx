@@ -5,7 +5,7 @@ import atexit
 cdef class Accelerator:
     """A serial device stream whose operations take wall time and no CPU.
 
-    Call :func:`prophet_mx.mxnet_api.bind` first. Close it, or use it as a context manager.
+    Call :func:`prophet_mx.mxnet.api.bind` first. Close it, or use it as a context manager.
 
     >>> with Accelerator() as device:                                            # doctest: +SKIP
     ...     device.op(reads=[weight, data], writes=[output], seconds=0.010)

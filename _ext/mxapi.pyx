@@ -58,7 +58,7 @@ def load_mxnet(dict addresses) -> None:
 cdef int need_mxnet() except -1:
     """RuntimeError before load_mxnet()."""
     if MX.engine_push_async_nd == NULL:
-        raise RuntimeError("MXNet's functions are not known yet: call prophet_mx.mxnet_api.bind() first")
+        raise RuntimeError("MXNet's functions are not known yet: call prophet_mx.mxnet.api.bind() first")
     return 0
 
 

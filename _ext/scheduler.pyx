@@ -32,7 +32,7 @@
 # limits, window and policy it needs only that the limits are positive and the window opens in time: they may differ between workers.
 from libc.math cimport INFINITY
 
-from prophet_mx import layout
+from prophet_mx.planning import partition
 
 cdef enum UnitState:
     IDLE = 0
@@ -51,10 +51,10 @@ cdef enum:
     ALL = -1                        # choose(): every link may have changed
 
 # A unit's size where the layout has not fixed it: from its time on the wire, by the layout's own numbers.
-cdef double UNIT_SECONDS = layout.UNIT_SECONDS
-cdef double MIN_UNIT = layout.MIN_UNIT          # bytes
-cdef double MAX_UNIT = layout.MAX_UNIT          # bytes
-cdef double START_RATE = layout.START_RATE      # bytes/s, until the first measurement
+cdef double UNIT_SECONDS = partition.UNIT_SECONDS
+cdef double MIN_UNIT = partition.MIN_UNIT          # bytes
+cdef double MAX_UNIT = partition.MAX_UNIT          # bytes
+cdef double START_RATE = partition.START_RATE      # bytes/s, until the first measurement
 
 # What the other sizes are derived from. A unit of the layout that takes less than SHORTEST_UNIT (seconds on the wire), on a link that has
 # grown faster, no longer measures the windows.

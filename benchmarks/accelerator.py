@@ -12,7 +12,7 @@ from typing import Optional, Sequence
 
 from prophet_mx import _core
 from prophet_mx.errors import ProphetError
-from prophet_mx.mxnet_api import bind
+from prophet_mx.mxnet.api import bind
 
 from .cells import Cell
 from .testbed.emulated import Model

@@ -3,9 +3,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from prophet_mx.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
 from prophet_mx.errors import ConfigError
-from prophet_mx.profile import GradientProfile
+from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
+from prophet_mx.profiling.profile import GradientProfile
 from prophet_mx.units import RATE_EXAMPLES, parse_rate
 
 PROFILES = Path(__file__).with_name("profiles_data")

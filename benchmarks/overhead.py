@@ -77,7 +77,7 @@ def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
 
 def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     """Start one job and return the mean over its workers."""
-    from prophet_mx.launch import run_job
+    from prophet_mx.launcher.launch import run_job
 
     command = [sys.executable, "-m", "benchmarks.overhead", "--worker", kind]
     for name in ("keys", "size", "iterations", "warmup", "policy"):

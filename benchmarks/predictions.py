@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Optional, Sequence
 
 from prophet_mx.errors import ProphetError
-from prophet_mx.predict import COSTS, load_costs
+from prophet_mx.simulation.predict import COSTS, load_costs
 
 from .validate_simulator import LIMIT, Check, check, read, summary
 

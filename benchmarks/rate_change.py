@@ -12,8 +12,8 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from prophet_mx.bound import lower_bound, worker_rate
 from prophet_mx.errors import ProphetError
+from prophet_mx.planning.bound import lower_bound, worker_rate
 
 from .cells import Cell
 from .methods import METHODS

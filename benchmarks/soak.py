@@ -28,7 +28,7 @@ import numpy as np
 import psutil
 
 import prophet_mx
-from prophet_mx.launch import JobResult, run_job
+from prophet_mx.launcher.launch import JobResult, run_job
 from prophet_mx.units import format_rate, parse_rate
 
 JOB = Path(__file__).with_name("soak_job.py")

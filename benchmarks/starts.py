@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from prophet_mx.errors import ProphetError
-from prophet_mx.launch import JobResult, run_job
+from prophet_mx.launcher.launch import JobResult, run_job
 
 from .soak import package_env
 from .whole_numbers import ITERATIONS, expected

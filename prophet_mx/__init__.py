@@ -16,7 +16,7 @@ from .errors import (ConfigError, KVStoreError, LaunchError, MXNetMissingError, 
                      TraceError, UnsupportedMXNetError)
 
 if TYPE_CHECKING:
-    from .kvstore import ScheduledKVStore
+    from .mxnet.kvstore import ScheduledKVStore
 
 __version__ = "0.1.0"
 
@@ -31,7 +31,7 @@ if find_spec("mxnet") is None:
 
 def __getattr__(name: str) -> Any:
     if name == "ScheduledKVStore":
-        from .kvstore import ScheduledKVStore
+        from .mxnet.kvstore import ScheduledKVStore
         return ScheduledKVStore
     similar = ["ScheduledKVStore"] if "kvstore" in name.lower() else get_close_matches(name, __all__, n=1)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f"; did you mean {similar[0]!r}?" if similar else ""))

@@ -1,6 +1,6 @@
 """``python -m prophet_mx``: the same as the command ``prophet-mx``."""
 import sys
 
-from .cli import main
+from .cli.main import main
 
 sys.exit(main())

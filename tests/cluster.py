@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import Dict, Mapping, Optional, Sequence, Union
 
 import prophet_mx
-from prophet_mx.launch import JobResult, run_job
+from prophet_mx.launcher.launch import JobResult, run_job
 
 PACKAGE_PATH = str(Path(prophet_mx.__file__).resolve().parents[1])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from cluster import package_env
-from prophet_mx.launch import free_port
+from prophet_mx.launcher.launch import free_port
 
 JOB = Path(__file__).parent / "jobs" / "faults.py"
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from cluster import package_env
-from prophet_mx.launch import run_job
+from prophet_mx.launcher.launch import run_job
 
 PROCESS = Path(__file__).resolve().parent / "jobs" / "mxnet_suite.py"
 UNIT, NIGHTLY = "tests/python/unittest/", "tests/nightly/"

@@ -11,7 +11,7 @@ from typing import Iterator, List
 
 import pytest
 
-from prophet_mx.launch import free_port
+from prophet_mx.launcher.launch import free_port
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2")      # two hosts, as far as ssh and MXNet can tell
 

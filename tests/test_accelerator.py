@@ -11,7 +11,7 @@ import pytest
 mx = pytest.importorskip("mxnet")
 
 from prophet_mx import _core                                                    # noqa: E402
-from prophet_mx.mxnet_api import bind                                           # noqa: E402
+from prophet_mx.mxnet.api import bind                                           # noqa: E402
 
 pytestmark = pytest.mark.alone
 bind()
@@ -137,7 +137,7 @@ def _tasks():
 
 
 def test_a_process_that_forgets_to_close_still_exits():
-    code = ("import mxnet as mx\nfrom prophet_mx import _core\nfrom prophet_mx.mxnet_api import bind\nbind()\n"
+    code = ("import mxnet as mx\nfrom prophet_mx import _core\nfrom prophet_mx.mxnet.api import bind\nbind()\n"
             "a = mx.nd.zeros((4,)); d = _core.Accelerator()\n"
             "for _ in range(20): d.op([], [a], 0.01)\n")
     done = subprocess.run([sys.executable, "-c", code], timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)

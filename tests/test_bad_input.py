@@ -10,8 +10,8 @@ import pytest
 import prophet_mx
 from cluster import run_cluster
 from prophet_mx import Config, ConfigError, ProfileError, ProphetError
-from prophet_mx.layout import cut, unit_bytes
-from prophet_mx.profile import Gradient, GradientProfile, detect_steps
+from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.profiling.profile import Gradient, GradientProfile, detect_steps
 
 JOB = Path(__file__).parent / "jobs" / "bad_input.py"
 
@@ -75,8 +75,8 @@ def test_the_smallest_units_of_a_huge_gradient_are_a_million():
 
 
 def test_errors_that_are_also_mxnet_s_can_be_copied_and_pickled():
-    from prophet_mx import mxnet_errors
-    kinds = [kind for kind in vars(mxnet_errors).values() if getattr(kind, "__module__", "") == mxnet_errors.__name__]
+    from prophet_mx.mxnet import errors
+    kinds = [kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__]
     assert len(kinds) == 5
     for kind in kinds:
         error = kind("key 'a' is initialised already")

@@ -11,9 +11,9 @@ from benchmarks.run import enough, main
 from benchmarks.stolen import Stolen
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
-from prophet_mx.bound import lower_bound, rho, worker_rate
 from prophet_mx.errors import ConfigError
-from prophet_mx.profile import Gradient, GradientProfile
+from prophet_mx.planning.bound import lower_bound, rho, worker_rate
+from prophet_mx.profiling.profile import Gradient, GradientProfile
 
 GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.1, 0.3), Gradient("c", 800, 0.2, 0.4)]
 PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))
@@ -70,7 +70,7 @@ def test_wrong_values_are_counted_after_a_run():
     mx = pytest.importorskip("mxnet")
     from benchmarks.testbed.emulated import Model
     from prophet_mx import _core
-    from prophet_mx.mxnet_api import bind
+    from prophet_mx.mxnet.api import bind
     bind()
     with _core.Accelerator() as accelerator:
         model = Model(PROFILE, accelerator, rank=0, workers=2)

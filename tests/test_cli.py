@@ -198,6 +198,6 @@ def test_help_shows_an_example_and_the_exit_codes():
 
 def test_the_command_does_not_import_mxnet():
     """It would hang for ever where DMLC_ROLE is 'server' or 'scheduler'."""
-    code = "import sys, prophet_mx.cli; prophet_mx.cli.parser(); sys.exit('mxnet' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, prophet_mx.cli.main; prophet_mx.cli.main.parser(); sys.exit('mxnet' in sys.modules or 'numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, **package_env(), "DMLC_ROLE": "server"}, timeout=LIMIT)
     assert done.returncode == 0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx.console import MAX_LINE, Console, LineSplitter
+from prophet_mx.launcher.console import MAX_LINE, Console, LineSplitter
 
 
 def final_lines(chunks):

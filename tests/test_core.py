@@ -31,7 +31,7 @@ DRIVEN = """
 import sys, socket, time
 import mxnet as mx
 from prophet_mx import _core
-from prophet_mx.mxnet_api import bind
+from prophet_mx.mxnet.api import bind
 
 def make(links, count, add):
     '''A driver with its units, each a key of a local store, in which nobody has to answer.'''

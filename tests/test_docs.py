@@ -13,7 +13,8 @@ import pytest
 
 import prophet_mx
 from cluster import package_env
-from prophet_mx import Config, cli
+from prophet_mx import Config
+from prophet_mx.cli import main as cli
 from test_cli import cli as run_cli
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -13,9 +13,9 @@ import pytest
 
 import prophet_mx
 from cluster import package_env
-from prophet_mx.doctor_checks import ERROR, OK, WARNING, Job, check_files, check_job, check_mxnet, check_port_variable, check_settings
-from prophet_mx.doctor_network import check_nic, check_scheduler, local_port_range, no_answer
-from prophet_mx.launch import free_port
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_files, check_job, check_mxnet, check_port_variable, check_settings
+from prophet_mx.doctor.network import check_nic, check_scheduler, local_port_range, no_answer
+from prophet_mx.launcher.launch import free_port
 
 JOB = {"DMLC_ROLE": "worker", "DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091", "DMLC_NUM_WORKER": "2",
        "DMLC_NUM_SERVER": "1"}
@@ -67,14 +67,15 @@ def test_everything_that_is_wrong_is_named_at_once():
 
 def test_warnings_count_only_if_asked(monkeypatch):
     # In this process: nothing here needs the slow look at MXNet.
-    from prophet_mx import cli, doctor
+    from prophet_mx.cli import doctor
+    from prophet_mx.cli.main import main
 
     monkeypatch.setattr(doctor, "CHECKS", (check_port_variable,))
     monkeypatch.setenv("PORT", "80")
-    assert cli.main(["doctor"]) == 0
-    assert cli.main(["doctor", "--strict"]) == 1
+    assert main(["doctor"]) == 0
+    assert main(["doctor", "--strict"]) == 1
     monkeypatch.delenv("PORT")
-    assert cli.main(["doctor", "--strict"]) == 0
+    assert main(["doctor", "--strict"]) == 0
 
 
 def test_without_the_compiled_module_it_still_runs_and_says_so(tmp_path):
@@ -160,8 +161,8 @@ def test_the_limit_of_open_files():
 
 @pytest.mark.parametrize("text", ["host", "host:", ":9091", "host:0", "host:65536", "host:x"])
 def test_a_wrong_scheduler_is_one_line(text):
-    from prophet_mx import cli
+    from prophet_mx.cli.main import main
 
     with pytest.raises(SystemExit) as error:
-        cli.main(["doctor", "--scheduler", text])
+        main(["doctor", "--scheduler", text])
     assert error.value.code == 2

@@ -4,8 +4,9 @@ import re
 import pytest
 
 from cluster import run_cluster
-from prophet_mx import Config, link
-from prophet_mx.link import LinkMonitor
+from prophet_mx import Config
+from prophet_mx.network import drain
+from prophet_mx.network.drain import LinkMonitor
 
 ITERATIONS = 40
 ROOT = {"DMLC_PS_ROOT_URI": "127.0.0.1", "DMLC_PS_ROOT_PORT": "9091"}
@@ -76,8 +77,8 @@ class Driver:
 @pytest.mark.parametrize("interface, source, by", [("lo", "nic", "fed"), ("nosuch0", "predicted", "predicted"),
                                                    (None, "predicted", "predicted")])
 def test_without_tcp_info_the_next_best_is_taken_and_the_log_says_which_and_why(interface, source, by, monkeypatch, caplog):
-    monkeypatch.setattr(link, "server_sockets", lambda: [])        # as over another transport
-    monkeypatch.setattr(link, "interface_name", lambda: interface)
+    monkeypatch.setattr(drain, "server_sockets", lambda: [])        # as over another transport
+    monkeypatch.setattr(drain, "interface_name", lambda: interface)
     driver, errors = Driver(), []
     monitor = LinkMonitor(driver, Config(), 1, lambda *error: errors.append(error))
     try:
@@ -94,13 +95,13 @@ def test_without_tcp_info_the_next_best_is_taken_and_the_log_says_which_and_why(
     ({"DMLC_INTERFACE": "lo", "DMLC_PS_ROOT_URI": "203.0.113.7"}, "lo"), ({"DMLC_INTERFACE": "nosuch0", **ROOT}, "lo"), (ROOT, "lo"),
     ({"DMLC_PS_ROOT_URI": "no.such.host.invalid"}, None), ({**ROOT, "DMLC_PS_ROOT_PORT": "none"}, None)])
 def test_the_interface_is_the_one_that_leads_to_the_scheduler(environ, name):
-    assert link.interface_name(environ) == name
+    assert drain.interface_name(environ) == name
 
 
 @pytest.mark.parametrize("drain", ["nic", "predicted"])
 def test_a_drain_that_was_chosen_is_taken_though_tcp_info_would_work(drain, monkeypatch):
-    monkeypatch.setattr(link, "interface_name", lambda: "lo")
-    monkeypatch.setattr(link, "server_sockets", lambda: pytest.fail("nobody asked for TCP_INFO"))
+    monkeypatch.setattr(drain, "interface_name", lambda: "lo")
+    monkeypatch.setattr(drain, "server_sockets", lambda: pytest.fail("nobody asked for TCP_INFO"))
     monitor = LinkMonitor(Driver(), Config(drain=drain), 1, lambda *error: None)
     try:
         assert monitor.attach(lambda server: True) == drain

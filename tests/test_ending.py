@@ -8,7 +8,8 @@ SCRIPT = """
 import gc, threading, time
 from unittest import mock
 import mxnet as mx
-from prophet_mx import ScheduledKVStore, ending
+from prophet_mx import ScheduledKVStore
+from prophet_mx.mxnet import process_exit
 
 handlers = threading.Lock()             # as of a log handler
 
@@ -45,7 +46,7 @@ def collected(name):
 
 def over():
     until = time.monotonic() + 10
-    while (held or ending._handed_over) and time.monotonic() < until:
+    while (held or process_exit._handed_over) and time.monotonic() < until:
         time.sleep(0.01)
 
 class Slow:                             # is finalised before what it refers to

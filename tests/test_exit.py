@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.starts import Start, run
 from cluster import ROLE, package_env, run_cluster
-from prophet_mx.launch import free_port
+from prophet_mx.launcher.launch import free_port
 
 COLLECTED = Path(__file__).parent / "jobs" / "collected.py"
 LIMIT = 60          # seconds; a job takes 3 to 5 where it has two cores to itself

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.testbed.network import Shape, Testbed, needed_privileges
 from cluster import run_cluster
 from faults import JOB, FaultJob
-from prophet_mx.launch import free_port
+from prophet_mx.launcher.launch import free_port
 
 pytestmark = pytest.mark.alone
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-import prophet_mx.launch as launch_module
-from prophet_mx.hosts import Host
-from prophet_mx.launch import Plan, plan_hosts, run_plans
-from prophet_mx.ssh import Ssh
+import prophet_mx.launcher.launch as launch_module
+from prophet_mx.launcher.hosts import Host
+from prophet_mx.launcher.launch import Plan, plan_hosts, run_plans
+from prophet_mx.launcher.ssh import Ssh
 from test_cli import cli
 
 LIMIT = 50      # seconds: far more than anything here needs

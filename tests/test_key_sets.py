@@ -1,7 +1,7 @@
 """A changed set of pushed parameters is said in the log, and only so often."""
 import logging
 
-from prophet_mx.key_sets import LINES, KeySets
+from prophet_mx.monitoring.key_sets import LINES, KeySets
 
 
 def run(sets):

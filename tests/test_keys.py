@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import run_cluster
-from prophet_mx.keys import MAX_KEY, SURE, WIDE, KeyBook, Shape
+from prophet_mx.mxnet.keys import MAX_KEY, SURE, WIDE, KeyBook, Shape
 
 SMALL = 1000
 SMALL_SHAPE = Shape((3,), float, 3, 12)

@@ -11,7 +11,7 @@ from textwrap import dedent
 import psutil
 import pytest
 
-from prophet_mx.launch import LaunchError, free_port, run_job
+from prophet_mx.launcher.launch import LaunchError, free_port, run_job
 
 PYTHON = [sys.executable, "-S", "-c"]
 LIMIT = 30  # seconds: far more than any job here needs, so that a hang is a failure and not a hung test run

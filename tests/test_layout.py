@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx import layout
-from prophet_mx.agreement import Agreeing
-from prophet_mx.keys import KeyBook, Shape
-from prophet_mx.layout import MAX_UNIT, MIN_UNIT, cut, unit_bytes
+from prophet_mx.mxnet.agreement import Agreeing
+from prophet_mx.mxnet.keys import KeyBook, Shape
+from prophet_mx.planning import partition
+from prophet_mx.planning.partition import MAX_UNIT, MIN_UNIT, cut, unit_bytes
 
 
 def test_the_examples_in_the_documentation_are_true():
-    tried = doctest.testmod(layout)
+    tried = doctest.testmod(partition)
     assert tried.attempted >= 4 and tried.failed == 0
 
 

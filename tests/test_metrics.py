@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from cluster import run_cluster
 from prophet_mx import Config, ConfigError, ScheduledKVStore
-from prophet_mx.launch import free_port
-from prophet_mx.metrics import Metrics, Sample, ScalarLogger, between, line, set_up_logging
+from prophet_mx.launcher.launch import free_port
+from prophet_mx.monitoring.metrics import Metrics, Sample, ScalarLogger, between, line, set_up_logging
 
 prometheus = pytest.importorskip("prometheus_client")
 tensorboard = pytest.importorskip("tensorboardX")
@@ -22,7 +22,7 @@ JOB = """
     import os, sys, time, urllib.request
     import mxnet as mx
     from prophet_mx import ScheduledKVStore
-    from prophet_mx.metrics import ScalarLogger
+    from prophet_mx.monitoring.metrics import ScalarLogger
     from tensorboardX import SummaryWriter
 
     port, logs = int(sys.argv[1]), sys.argv[2]
@@ -122,7 +122,7 @@ def test_nothing_is_asked_where_nothing_is_wanted():
 
 @pytest.mark.alone                               # so that nobody else takes the port that is free again
 def test_a_silent_client_does_not_keep_the_endpoint_from_closing(monkeypatch):
-    monkeypatch.setattr("prophet_mx.metrics._QuietHandler.timeout", 0.5)
+    monkeypatch.setattr("prophet_mx.monitoring.metrics._QuietHandler.timeout", 0.5)
     port = free_port()
     metrics = Metrics(Config(metrics_port=port - 3), 3)         # the rank is added
     with socket.create_connection(("127.0.0.1", port)):

@@ -10,7 +10,7 @@ from cluster import package_env, run_cluster
 
 mx = pytest.importorskip("mxnet")
 
-from prophet_mx.optimizer import order_matters, slicing_allowed                 # noqa: E402
+from prophet_mx.mxnet.slice_optimizer import order_matters, slicing_allowed     # noqa: E402
 
 JOB = Path(__file__).parent / "jobs" / "optimizers.py"
 PARAMETERS, STEPS = 5, 4

@@ -8,17 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster import run_cluster
-from prophet_mx import order_exchange
-from prophet_mx.mxnet_api import bind
-from prophet_mx.order_exchange import decoded, encoded
-from prophet_mx.orders import Orders, differ
+from prophet_mx.mxnet import order_exchange
+from prophet_mx.mxnet.api import bind
+from prophet_mx.mxnet.order_exchange import decoded, encoded
+from prophet_mx.planning.orders import Orders, differ
 
 JOB = """
 import logging, sys, time
 from unittest import mock
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 import mxnet as mx
-from prophet_mx import ScheduledKVStore, order_exchange
+from prophet_mx import ScheduledKVStore
+from prophet_mx.mxnet import order_exchange
 
 kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
 names = [f"w{i}" for i in range(6)] if "strings" in sys.argv else list(range(6))
@@ -47,10 +48,12 @@ TURNED = """
 import logging, sys, time
 logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
 import mxnet as mx
-from prophet_mx import ScheduledKVStore, learner, order_exchange
+from prophet_mx import ScheduledKVStore
+from prophet_mx.mxnet import order_exchange
+from prophet_mx.profiling import online
 
 order_exchange.ROUND = 12                       # rounds at pushes 8, 20, 32, 44
-learner.FOLLOW = 1.0                            # a profile is that of the last iteration looked at
+online.FOLLOW = 1.0                             # a profile is that of the last iteration looked at
 kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
 weights = [mx.nd.zeros((5000,)) for i in range(6)]
 for key, weight in enumerate(weights):
@@ -143,7 +146,7 @@ def test_an_exchange_that_fails_sends_as_many_messages_as_one_that_does_not(monk
         exchange = order_exchange.OrderExchange(None, 0, 2, 3)
         for push in range(1, 120):
             if push == fails:
-                monkeypatch.setattr(f"prophet_mx.order_exchange.{part}", mock.Mock(side_effect=MemoryError))
+                monkeypatch.setattr(f"prophet_mx.mxnet.order_exchange.{part}", mock.Mock(side_effect=MemoryError))
             try:
                 exchange.clock_pushed(lambda: Orders([1, 0], [0, 1]), lambda orders: None, lambda: None)
             except MemoryError:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from benchmarks import predictions
 from benchmarks.validate_simulator import read
-from prophet_mx.bound import worker_rate
 from prophet_mx.errors import ConfigError, ProfileError
-from prophet_mx.predict import MARGIN, estimated_compute, load_costs, predict, predicted_seconds, useful_rates
-from prophet_mx.profile import Gradient, GradientProfile
-from prophet_mx.simulator import POLICIES, Cluster, simulate
+from prophet_mx.planning.bound import worker_rate
+from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.simulation.predict import MARGIN, estimated_compute, load_costs, predict, predicted_seconds, useful_rates
+from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from test_cli import cli
 
 DATA = Path(__file__).resolve().parents[1] / "benchmarks" / "profiles_data"

@@ -5,9 +5,9 @@ import os
 import pytest
 
 from benchmarks.profiles import STANDARD, build_profile, main
-from prophet_mx.bound import rho
 from prophet_mx.errors import ProfileError
-from prophet_mx.profile import GradientProfile
+from prophet_mx.planning.bound import rho
+from prophet_mx.profiling.profile import GradientProfile
 
 pytest.importorskip("mxnet")
 

@@ -12,8 +12,8 @@ from textwrap import dedent
 import pytest
 
 from cluster import package_env
-from prophet_mx.hosts import parse_hosts
-from prophet_mx.launch import free_port, run_job
+from prophet_mx.launcher.hosts import parse_hosts
+from prophet_mx.launcher.launch import free_port, run_job
 
 CLUSTERS = Path(__file__).resolve().parents[1] / "examples" / "clusters"
 SCRIPTS = sorted(path for path in CLUSTERS.rglob("*") if path.suffix in (".sh", ".sbatch"))

@@ -11,8 +11,8 @@ import pytest
 
 from cluster import package_env, run_cluster
 from prophet_mx import TraceError
-from prophet_mx.trace import load_trace
-from prophet_mx.trace_figures import PARTS, busy_shares, figures
+from prophet_mx.monitoring.trace import load_trace
+from prophet_mx.monitoring.trace_figures import PARTS, busy_shares, figures
 
 JOB = Path(__file__).parent / "jobs" / "timeline.py"
 LIMIT = 60      # seconds

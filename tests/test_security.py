@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from cluster import run_cluster
-from prophet_mx.launch import run_job
+from prophet_mx.launcher.launch import run_job
 
 SECRET = "only-in-the-environment-8d1f"
 FOLDERS = ("HOME", "TMPDIR", "PWD")

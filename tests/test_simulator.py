@@ -12,16 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import package_env
-from prophet_mx import simulation
-from prophet_mx.bound import lower_bound, scaled_to_rho
+from prophet_mx.cli.simulate import with_compute
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
-from prophet_mx.fluid import EqualShares, MaxMinShares
-from prophet_mx.keys import KeyBook, Shape
-from prophet_mx.layout import cut
-from prophet_mx.profile import Gradient, GradientProfile
-from prophet_mx.simulate_cli import with_compute
-from prophet_mx.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
-                                  simulate, worker_classes)
+from prophet_mx.mxnet.keys import KeyBook, Shape
+from prophet_mx.planning.bound import lower_bound, scaled_to_rho
+from prophet_mx.planning.partition import cut
+from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.simulation import event_loop
+from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
+from prophet_mx.simulation.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
+                                             simulate, worker_classes)
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
 RATE = 1e8
@@ -45,14 +45,14 @@ CLASSIC = Cluster(118e6, workers=2, servers=1)
 @pytest.fixture
 def checked(monkeypatch):
     """Every scheduler verifies its invariants after every decision."""
-    decide = simulation.Simulation._decide
+    decide = event_loop.Simulation._decide
 
     def checking(self, worker, t):
         decide(self, worker, t)
         if worker.scheduler is not None:
             worker.scheduler.check()
 
-    monkeypatch.setattr(simulation.Simulation, "_decide", checking)
+    monkeypatch.setattr(event_loop.Simulation, "_decide", checking)
 
 
 # -- by hand ---------------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
     profile = make([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
     units = make_units(profile, 1)
 
-    class Disagreeing(simulation.Simulation):
+    class Disagreeing(event_loop.Simulation):
         def _scheduler(self, *arguments):
             scheduler = super()._scheduler(*arguments)
             self.made = getattr(self, "made", 0) + 1

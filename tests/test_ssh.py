@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cluster import package_env
 from prophet_mx.errors import LaunchError
-from prophet_mx.hosts import Host, parse_hosts, place
+from prophet_mx.launcher.hosts import Host, parse_hosts, place
 from sshd import ADDRESSES, running_sshd
 from test_cli import PROPHET_MX
 from test_launch import PYTHON, alive, assert_gone, pids_in

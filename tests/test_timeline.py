@@ -14,7 +14,7 @@ from textwrap import dedent
 import pytest
 
 from cluster import package_env, run_cluster
-from prophet_mx.trace_file import END, TraceFile
+from prophet_mx.monitoring.trace_file import END, TraceFile
 
 JOB = Path(__file__).parent / "jobs" / "timeline.py"
 TIMEOUT = 60            # seconds; a job takes 3 to 5 where it has two cores to itself
@@ -203,7 +203,7 @@ def test_the_file_of_a_killed_writer_is_whole(tmp_path):
     """Killed at any moment, many times. In the middle of a write the kernel stops at the end of a page: then what that wrote is cut."""
     code = dedent("""
         import sys
-        from prophet_mx.trace_file import TraceFile
+        from prophet_mx.monitoring.trace_file import TraceFile
         file = TraceFile(sys.argv[1], b'0')
         print('go', flush=True)
         while True:

@@ -8,7 +8,7 @@ from prophet_mx import ScheduledKVStore, UnsupportedMXNetError
 
 mx = pytest.importorskip("mxnet")
 
-from prophet_mx import mxnet_api                                                # noqa: E402
+from prophet_mx.mxnet import api                                                # noqa: E402
 
 REASON = "gradient traffic is not scheduled: "
 
@@ -48,17 +48,17 @@ def test_another_mxnet_is_refused_and_trains_unscheduled_with_the_policy_off():
 
 @pytest.mark.parametrize("version", ["1.8.0", "1.10.0", "1.90", "2.0.0b1"])
 def test_only_the_series_whose_engine_is_known_is_used(version, monkeypatch):
-    monkeypatch.setattr(mxnet_api, "_bound", False)
+    monkeypatch.setattr(api, "_bound", False)
     monkeypatch.setattr(mx, "__version__", version)
     with pytest.raises(UnsupportedMXNetError, match=f"MXNet {version} is installed"):
-        mxnet_api.bind()
+        api.bind()
 
 
 def test_a_library_that_lacks_a_function_is_refused(monkeypatch):
-    monkeypatch.setattr(mxnet_api, "_bound", False)
+    monkeypatch.setattr(api, "_bound", False)
     monkeypatch.setattr(mx.base, "_LIB", types.SimpleNamespace(_name="/lib/libmxnet.so"))
     with pytest.raises(UnsupportedMXNetError, match="the MXNet library at /lib/libmxnet.so lacks a function: .*MX"):
-        mxnet_api.bind()
+        api.bind()
 
 
 def test_a_local_store_passes_through_and_says_so_once(caplog):

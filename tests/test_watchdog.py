@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from prophet_mx.connections import Connection, Health
-from prophet_mx.watchdog import LISTED, link_line, parameters
+from prophet_mx.monitoring.watchdog import LISTED, link_line, parameters
+from prophet_mx.network.connections import Connection, Health
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import List, Optional, Sequence
 
-from prophet_mx.arguments import link_rate
+from prophet_mx.cli.arguments import link_rate
 from prophet_mx.errors import ProphetError
 from prophet_mx.units import format_rate
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Tuple
 
 import psutil
 
-from prophet_mx.profile import GradientProfile
+from prophet_mx.profiling.profile import GradientProfile
 
 STAMP_STRIDE = 1024
 FORWARD, BACKWARD = 0, 1
@@ -163,7 +163,7 @@ def train(task: Task) -> Dict[str, Any]:
     import mxnet as mx
 
     from prophet_mx import _core
-    from prophet_mx.mxnet_api import bind
+    from prophet_mx.mxnet.api import bind
     bind()
     kv = mx.kv.create("dist_sync")
     if task.wrap:

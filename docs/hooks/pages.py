@@ -19,13 +19,14 @@ GENERATED_LAST = 2              # entries of nav that stay at its end: commands.
 
 # What the reference shows, by module: everything in its __all__, or the names given.
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
-    ("prophet_mx", ()), ("prophet_mx.profile", ()),
-    ("prophet_mx.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
-    ("prophet_mx.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
-    ("prophet_mx.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates",
+    ("prophet_mx", ()), ("prophet_mx.profiling.profile", ()),
+    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
+    ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
+    ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates",
                             "estimated_compute")),
-    ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")), ("prophet_mx.launch", ("run_job", "JobResult", "ProcessResult")),
-    ("prophet_mx.doctor", ("examine",)), ("prophet_mx.doctor_checks", ("Finding",)),
+    ("prophet_mx.monitoring.metrics", ("ScalarLogger", "between", "Sample")),
+    ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
+    ("prophet_mx.cli.doctor", ("examine",)), ("prophet_mx.doctor.checks", ("Finding",)),
 )
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")       # with a ~ only the last part of the name is shown
@@ -70,7 +71,7 @@ def settings_table(readme: str) -> str:
 def commands() -> Iterator[str]:
     """The page of the commands: what --help prints."""
     os.environ["COLUMNS"] = "100"
-    from prophet_mx.cli import parser
+    from prophet_mx.cli.main import parser
 
     yield "# Commands"
     yield "`prophet-mx COMMAND --help` prints the same; `python -m prophet_mx` is another name for `prophet-mx`."

@@ -13,7 +13,7 @@ import sys
 
 from prophet_mx.config import POLICIES
 from prophet_mx.errors import LaunchError
-from prophet_mx.launch import run_job
+from prophet_mx.launcher.launch import run_job
 
 SPEED = re.compile(r"Speed: ([0-9.]+) samples/sec")
 DEFAULT = ("python train_imagenet.py --network resnet --num-layers 18 --num-classes 10 --image-shape 3,32,32 --kv-store dist_sync "

@@ -1,4 +1,3 @@
-"""The module path of ByteScheduler: ``from prophet_mx.mxnet.kvstore import ScheduledKVStore`` works too."""
-from ..kvstore import ScheduledKVStore
-
-__all__ = ["ScheduledKVStore"]
+"""The adapter for MXNet, which nothing outside imports. Imports planning, profiling, network, monitoring. Its ``kvstore`` is
+where ByteScheduler's users look for it: ``from prophet_mx.mxnet.kvstore import ScheduledKVStore``.
+"""

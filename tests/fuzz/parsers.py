@@ -10,12 +10,12 @@ import tempfile
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, List
 
-from prophet_mx.bound import lower_bound, send_order
 from prophet_mx.config import POLICIES, Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
-from prophet_mx.layout import cut, unit_bytes
-from prophet_mx.orders import orders
-from prophet_mx.profile import Gradient, GradientProfile, average_iterations, detect_steps
+from prophet_mx.planning.bound import lower_bound, send_order
+from prophet_mx.planning.orders import orders
+from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.profiling.profile import Gradient, GradientProfile, average_iterations, detect_steps
 from prophet_mx.units import format_rate, parse_rate, parse_size
 
 
@@ -218,8 +218,8 @@ EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u
 
 def trace(data: bytes) -> None:
     """The file of a trace, raw bytes or events that are nearly right, and the figures that are made of it."""
-    from prophet_mx.trace import load_trace
-    from prophet_mx.trace_figures import figures
+    from prophet_mx.monitoring.trace import load_trace
+    from prophet_mx.monitoring.trace_figures import figures
     source = Source(data)
     text = source.rest() if source.below(2) == 0 else json.dumps(_events(source), default=repr).encode()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None, suffix=".json") as file:
@@ -249,7 +249,7 @@ def _events(source: Source) -> List[Any]:
 
 
 PARSERS: Dict[str, Callable[[bytes], None]] = {"profile": profile, "layout": layout, "config": config}
-if find_spec("prophet_mx.trace") is not None:
+if find_spec("prophet_mx.monitoring.trace") is not None:
     PARSERS["trace"] = trace
 
 

@@ -14,7 +14,9 @@ atexit.register(lambda: print("left:", [thread.name for thread in threading.enum
 
 import mxnet as mx  # noqa: E402  (after the function that is to run last)
 
-from prophet_mx import ScheduledKVStore, link, metrics, timeline, watchdog  # noqa: E402
+from prophet_mx import ScheduledKVStore  # noqa: E402
+from prophet_mx.monitoring import metrics, timeline, watchdog  # noqa: E402
+from prophet_mx.network import drain  # noqa: E402
 
 garbage, collected = threading.Event(), threading.Event()
 
@@ -43,7 +45,7 @@ def main():
     place, name, settings = [
         (metrics.Endpoint, "collect", {"metrics_port": int(sys.argv[2])}),
         (timeline.Timeline, "_flush", {"timeline": f"{sys.argv[1]}/trace.json"}),
-        (link.psutil, "net_io_counters", {"drain": "nic"}),
+        (drain.psutil, "net_io_counters", {"drain": "nic"}),
         (watchdog.Watchdog, "_look", {})][plain.rank]
     setattr(place, name, collecting(getattr(place, name)))
     rank, store = plain.rank, ScheduledKVStore(plain, **settings)

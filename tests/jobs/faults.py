@@ -16,7 +16,8 @@ import time
 import mxnet as mx
 import numpy as np
 
-from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore, link
+from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore
+from prophet_mx.network import drain
 
 SIZES = [3, 40, 1000, int(os.environ.get("LARGEST", "20000")), 7, 5000]
 LIMIT = 60          # iterations of a job with a fault of its own
@@ -136,7 +137,7 @@ def internal_errors(sums):
         sums.store._path.driver.ready(2, 10, time.monotonic())       # a unit that is on its way, though nobody pushed it
         sums.store._path.driver.decide(time.monotonic())
     if sums.iteration == 10 and rank == 3:
-        link.psutil.net_io_counters = None                      # its thread fails
+        drain.psutil.net_io_counters = None                     # its thread fails
     if sums.iteration in (20, 40):
         load_data(sums)
 

@@ -11,7 +11,8 @@ from socket import socket
 import mxnet as mx
 import psutil
 
-from prophet_mx import KVStoreError, ScheduledKVStore, ending, scheduled_path
+from prophet_mx import KVStoreError, ScheduledKVStore
+from prophet_mx.mxnet import data_path, process_exit
 
 refused = set()     # names of threads
 start = threading.Thread.start
@@ -23,7 +24,7 @@ def started(thread):
     start(thread)
 
 
-class Driver(scheduled_path._core.Driver):
+class Driver(data_path._core.Driver):
     """With a thread that is not started either."""
 
     def start(self):
@@ -59,7 +60,7 @@ def no_alarm(*arguments):
 
 def main(folder, port):
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    threading.Thread.start, scheduled_path._core.Driver, ending._core.alarm = started, Driver, no_alarm
+    threading.Thread.start, data_path._core.Driver, process_exit._core.alarm = started, Driver, no_alarm
     plain = mx.kv.create("dist_sync")
     settings = {"timeline": f"{folder}/trace.json", "metrics_port": port, "drain": "nic"}
     before = threading.enumerate()

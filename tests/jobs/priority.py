@@ -14,7 +14,7 @@ import time
 import mxnet as mx
 
 from prophet_mx import ScheduledKVStore
-from prophet_mx.link import server_sockets
+from prophet_mx.network.drain import server_sockets
 
 SO_MAX_PACING_RATE = 47                     # Linux; not in Python's socket module
 

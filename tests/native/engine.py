@@ -10,8 +10,8 @@ import sys
 import mxnet as mx
 
 from prophet_mx import _core
-from prophet_mx.arrays import alias
-from prophet_mx.mxnet_api import bind
+from prophet_mx.mxnet.api import bind
+from prophet_mx.mxnet.arrays import alias
 
 SHAPES = [(1,), (300,), (7,), (2500,), (64,), (1000,)]
 

@@ -1,0 +1,243 @@
+"""The checks of ``prophet-mx doctor`` that look at this machine's software and at the job's environment; see also network.
+
+A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
+runs, but slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
+"""
+import difflib
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+
+from ..config import PREFIX, Config
+from ..errors import ConfigError
+from ..planning.partition import MIN_UNIT
+
+OK, WARNING, ERROR = "ok", "warning", "error"
+PROBE_SECONDS = 120.0
+ROLES = ("scheduler", "server", "worker")
+BULK_NODES = 60             # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
+SMALLEST_UNIT = MIN_UNIT // 4       # elements of 4 bytes
+
+# Prints what MXNet says of itself. A process of its own: importing MXNet can fail, abort, or never return (DMLC_ROLE).
+_PROBE = """
+import json
+found = {}
+try:
+    import numpy
+    found["numpy"] = numpy.__version__
+    import mxnet
+    found["mxnet"] = mxnet.__version__
+    features = mxnet.runtime.Features()
+    found["dist"] = features.is_enabled("DIST_KVSTORE")
+    found["cuda"] = features.is_enabled("CUDA")
+    found["gpus"] = mxnet.context.num_gpus() if found["cuda"] else 0
+except Exception as error:
+    found["mxnet_error"] = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+else:
+    try:
+        from prophet_mx.mxnet.api import bind
+        bind()
+    except Exception as error:
+        found["core_error"] = str(error)
+print("probe:" + json.dumps(found))
+"""
+
+
+class Finding(NamedTuple):
+    """What a check found: ``check`` is its name, ``status`` one of ok, warning, error; ``do`` is '' if nothing has to be done."""
+
+    check: str
+    status: str
+    found: str
+    do: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is looked at: the environment that the job's processes would have, and the scheduler's address if it is known."""
+
+    environ: Mapping[str, str]
+    scheduler: Optional[Tuple[str, int]] = None
+
+    def number(self, name: str) -> Optional[int]:
+        """A variable as a whole number; None if it is not set or is not one."""
+        try:
+            return int(self.environ.get(name, ""))
+        except ValueError:
+            return None
+
+
+def check_python(job: Job) -> Iterator[Finding]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    if (3, 8) <= sys.version_info[:2] <= (3, 11):
+        yield Finding("python", OK, version)
+    else:
+        yield Finding("python", ERROR, f"{version} cannot run MXNet 1.9.1", "use Python 3.8 to 3.11")
+
+
+def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
+    """What a fresh Python says of numpy, MXNet and the compiled core."""
+    env = {name: value for name, value in environ.items() if not name.startswith(("DMLC_", "PS_", PREFIX))}
+    env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(Path(__file__).resolve().parents[2])])
+    try:
+        done = subprocess.run([sys.executable, "-c", _PROBE], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, universal_newlines=True, timeout=PROBE_SECONDS)
+    except subprocess.TimeoutExpired:
+        return {"mxnet_error": [f"'import mxnet' did not return within {PROBE_SECONDS:g} s"]}
+    for line in done.stdout.splitlines():
+        if line.startswith("probe:"):
+            return json.loads(line[len("probe:"):])
+    return {"mxnet_error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1:]}
+
+
+def check_mxnet(job: Job) -> Iterator[Finding]:
+    found = probe_mxnet(job.environ)
+    numpy = found.get("numpy", "")
+    if numpy and tuple(int(part) for part in numpy.split(".")[:2]) >= (1, 24):
+        yield Finding("numpy", ERROR, f"{numpy} breaks 'import mxnet'", "pip install 'numpy<1.24'")
+    elif numpy:
+        yield Finding("numpy", OK, numpy)
+    if "mxnet_error" in found:
+        yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}",
+                      "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2")
+        return
+    if not found["mxnet"].startswith("1.9."):
+        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known",
+                      "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
+    else:
+        yield Finding("mxnet", OK, found["mxnet"])
+    if found["dist"]:
+        yield Finding("dist_kvstore", OK, "this MXNet was built with it")
+    else:
+        yield Finding("dist_kvstore", ERROR, "this MXNet was built without DIST_KVSTORE: no dist_sync", "install a wheel from PyPI")
+    if found["cuda"] and not found["gpus"]:
+        yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU",
+                      "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
+    elif found["cuda"]:
+        yield Finding("gpu", OK, f"{found['gpus']} seen by MXNet")
+    if "core_error" in found:
+        yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}",
+                      "build prophet_mx again for this Python: pip install --force-reinstall --no-deps .")
+    else:
+        yield Finding("core", OK, "compiled module is there and knows this MXNet")
+
+
+def check_engine(job: Job) -> Iterator[Finding]:
+    engine = job.environ.get("MXNET_ENGINE_TYPE", "")
+    if engine == "NaiveEngine":
+        yield Finding("engine", ERROR, "MXNET_ENGINE_TYPE=NaiveEngine: nothing is scheduled", "unset MXNET_ENGINE_TYPE")
+    else:
+        yield Finding("engine", OK, engine or "MXNet's default")
+
+
+def check_van(job: Job) -> Iterator[Finding]:
+    van = job.environ.get("DMLC_PS_VAN_TYPE", "")
+    if van == "p3":
+        yield Finding("van", ERROR, "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx schedules nothing",
+                      "unset DMLC_PS_VAN_TYPE on all processes")
+    elif van not in ("", "zmq"):
+        yield Finding("van", WARNING, f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport",
+                      "unset it, or expect coarser scheduling")
+    else:
+        yield Finding("van", OK, "ZMQ over TCP")
+
+
+def check_port_variable(job: Job) -> Iterator[Finding]:
+    if "PORT" not in job.environ:
+        yield Finding("PORT", OK, "not set")
+        return
+    found = f"PORT={job.environ['PORT']} is set: ps-lite makes every process listen on it, and the second one on a machine fails"
+    if "DMLC_ROLE" in job.environ:
+        yield Finding("PORT", ERROR, found, "unset PORT in the job's environment")
+    else:
+        yield Finding("PORT", WARNING, found, "unset PORT, or start the job with prophet-mx launch, which does")
+
+
+def check_mxnet_settings(job: Job) -> Iterator[Finding]:
+    fine = True
+    for name in ("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD"):
+        if (job.number(name) or 0) > BULK_NODES:
+            fine = False
+            yield Finding("mxnet_settings", WARNING, f"{name}={job.environ[name]}: gradients become ready in few large steps, late",
+                          f"unset {name} (15)")
+    bound, servers = job.number("MXNET_KVSTORE_BIGARRAY_BOUND"), job.number("DMLC_NUM_SERVER") or 2
+    if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
+        fine = False
+        yield Finding("mxnet_settings", WARNING,
+                      f"MXNET_KVSTORE_BIGARRAY_BOUND={bound}: even small slices are split over all servers",
+                      "unset MXNET_KVSTORE_BIGARRAY_BOUND (1000000)")
+    if job.number("PS_DROP_MSG"):
+        fine = False
+        yield Finding("mxnet_settings", ERROR,
+                      f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
+                      "unset PS_DROP_MSG")
+    if fine:
+        yield Finding("mxnet_settings", OK, "none defeats scheduling")
+
+
+def check_settings(job: Job) -> Iterator[Finding]:
+    """Each PROPHET_ variable by itself, so that all that is wrong is named at once."""
+    names = [PREFIX + field.name.upper() for field in fields(Config)]
+    mine = sorted(name for name in job.environ if name.startswith(PREFIX))
+    wrong = []
+    for name in mine:
+        if name not in names:
+            close = difflib.get_close_matches(name, names, 1)
+            wrong.append(Finding("settings", ERROR, f"{name} is not a setting of prophet_mx",
+                                 f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}"))
+            continue
+        try:
+            Config.from_env({name: job.environ[name]})
+        except ConfigError as error:
+            wrong.append(Finding("settings", ERROR, str(error).partition("; allowed: ")[0],
+                                 f"allowed: {str(error).partition('; allowed: ')[2]}"))
+    if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
+        wrong.append(Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client",
+                             "pip install 'prophet_mx[metrics]'"))
+    yield from wrong
+    if wrong:
+        return
+    policy = job.environ.get(PREFIX + "POLICY", "").strip().lower()
+    if policy == "off":
+        yield Finding("settings", WARNING, "PROPHET_POLICY=off: nothing is scheduled", "unset it when the comparison is done")
+    else:
+        yield Finding("settings", OK, ", ".join(f"{name}={job.environ[name]}" for name in mine) or "all at their defaults")
+
+
+def check_files(job: Job) -> Iterator[Finding]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
+    needed = 256 + 4 * processes        # two connections to and from every process, and the program's own files
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
+    else:
+        yield Finding("open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}",
+                      f"ulimit -n {max(4096, needed)}")
+
+
+def check_job(job: Job) -> Iterator[Finding]:
+    """The DMLC_ variables that every process of a job needs: all of them, or none."""
+    needed = ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
+    missing = [name for name in needed if not job.environ.get(name)]
+    if len(missing) == len(needed):
+        yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
+        return
+    if missing:
+        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are",
+                      "set it for every process, or none")
+        return
+    role = job.environ["DMLC_ROLE"]
+    wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]
+    if role not in ROLES:
+        yield Finding("job", ERROR, f"DMLC_ROLE={role}", f"one of {', '.join(ROLES)}")
+    elif wrong:
+        yield Finding("job", ERROR, f"{wrong[0]}={job.environ[wrong[0]]}", "a whole number from 1, the same for every process")
+    else:
+        yield Finding("job", OK, f"{role} of a job with {job.environ['DMLC_NUM_WORKER']} worker(s) and "
+                                 f"{job.environ['DMLC_NUM_SERVER']} server(s)")

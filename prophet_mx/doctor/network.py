@@ -1,0 +1,149 @@
+"""The checks of ``prophet-mx doctor`` that look at the network: interfaces, the scheduler's port, TCP_INFO."""
+import socket
+from pathlib import Path
+from typing import Iterator, List, Optional, Tuple
+
+from ..units import format_rate
+from .checks import ERROR, OK, WARNING, Finding, Job
+
+CONNECT_SECONDS = 3.0
+
+
+def check_tcp_info(job: Job) -> Iterator[Finding]:
+    try:
+        from .._core import tcp_sample
+    except ImportError:
+        yield Finding("tcp_info", ERROR, "cannot be tried without the compiled module", "see core")
+        return
+    try:
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
+            listener.listen(1)
+            with socket.create_connection(listener.getsockname(), CONNECT_SECONDS) as sender:
+                receiver, _ = listener.accept()
+                with receiver:
+                    sender.sendall(b"x" * 1000)
+                    receiver.recv(1000)
+                    tcp_sample(sender.fileno())
+    except OSError as error:
+        yield Finding("tcp_info", WARNING, f"acknowledged bytes cannot be read ({error})",
+                      "use Linux 4.1 or later without a sandbox in front of getsockopt; drain is estimated meanwhile")
+        return
+    yield Finding("tcp_info", OK, "acknowledged bytes can be read")
+
+
+def interfaces() -> List[Tuple[str, str]]:
+    """(name, IPv4 address) of the interfaces that are up, without loopback, in the system's order."""
+    import psutil               # not at the top: a package without its dependencies still shows what its commands are
+    states = psutil.net_if_stats()
+    return [(name, address.address) for name, addresses in psutil.net_if_addrs().items() for address in addresses
+            if address.family == socket.AF_INET and not address.address.startswith("127.") and name in states and states[name].isup]
+
+
+def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterator[Finding]:
+    """Which address this process would give to the others. ``found`` is what :func:`interfaces` gives."""
+    import psutil
+    found = interfaces() if found is None else found
+    shown = ", ".join(f"{name} ({address})" for name, address in found) or "none but loopback"
+    host, chosen = job.environ.get("DMLC_NODE_HOST"), job.environ.get("DMLC_INTERFACE")
+    local = {address.address for addresses in psutil.net_if_addrs().values() for address in addresses}
+    if host:
+        if host in local:
+            yield Finding("nic", OK, f"DMLC_NODE_HOST={host}")
+        else:
+            yield Finding("nic", ERROR, f"DMLC_NODE_HOST={host} is no address of this machine", f"one of: {shown}")
+    elif chosen:
+        if chosen in [name for name, _ in found] or (chosen in psutil.net_if_addrs() and chosen.startswith("lo")):
+            speed = getattr(psutil.net_if_stats().get(chosen), "speed", 0)
+            yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}" + (f", {format_rate(speed * 1e6 / 8)}" if speed else ""))
+        else:
+            yield Finding("nic", ERROR, f"DMLC_INTERFACE={chosen} is not here, not up, or has no IPv4 address", f"one of: {shown}")
+    elif not found:
+        yield Finding("nic", WARNING, "no interface but loopback", "set DMLC_NODE_HOST=127.0.0.1 for a job on this machine alone")
+    elif len(found) > 1:
+        leads = _leading_to(job.scheduler, found)
+        yield Finding("nic", WARNING, f"several interfaces ({shown}): ps-lite takes the first, {found[0][0]}",
+                      "set DMLC_INTERFACE to the one that leads to the other machines" + (f", such as {leads}" if leads else ""))
+    else:
+        yield Finding("nic", OK, shown)
+
+
+def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str]]) -> Optional[str]:
+    address = _own_address(scheduler) if scheduler else None
+    return next((name for name, own in found if own == address), None)
+
+
+def _own_address(scheduler: Tuple[str, int]) -> Optional[str]:
+    """This machine's address on the way to the scheduler; nothing is sent."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+            probe.connect(scheduler)
+            return probe.getsockname()[0]
+    except OSError:
+        return None
+
+
+def local_port_range() -> Tuple[int, int]:
+    """The ports that the kernel gives to outgoing connections."""
+    try:
+        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
+        return int(low), int(high)
+    except (OSError, ValueError):
+        return 32768, 60999
+
+
+def check_scheduler(job: Job) -> Iterator[Finding]:
+    """On the scheduler's machine its port must be free, or be the scheduler's; from elsewhere it must answer."""
+    if job.scheduler is None:
+        yield Finding("scheduler", OK, "not known yet (--scheduler HOST:PORT looks at one)")
+        return
+    host, port = job.scheduler
+    try:
+        address = socket.gethostbyname(host)
+    except OSError as error:
+        yield Finding("scheduler", ERROR, f"the name {host} cannot be resolved ({error})", "set DMLC_PS_ROOT_URI to its IP address")
+        return
+    local = address.startswith("127.") or _own_address((address, port)) == address
+    low, high = local_port_range()
+    if local and low <= port <= high:
+        yield Finding("scheduler", WARNING,
+                      f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
+                      f"choose a port below {low}")
+    answers = _connect(address, port)
+    if answers is None:
+        yield Finding("scheduler", OK, f"{host}:{port} answers" + (": a scheduler, or something else that has taken the port"
+                                                                  if local and job.environ.get("DMLC_ROLE") != "worker" else ""))
+    elif local and _can_listen(port):
+        yield Finding("scheduler", OK, f"port {port} is free on this machine")
+    elif local:
+        yield Finding("scheduler", ERROR, f"nothing can listen on port {port} of this machine", "choose another DMLC_PS_ROOT_PORT")
+    else:
+        yield no_answer(f"{host}:{port}", answers)
+
+
+def no_answer(scheduler: str, reason: str) -> Finding:
+    """What to do about a scheduler on another machine that does not answer."""
+    refused = "refused" in reason
+    return Finding("scheduler", WARNING if refused else ERROR, f"{scheduler} does not answer ({reason})",
+                   "start the scheduler first" if refused else "open the port in the firewalls between the machines")
+
+
+def _connect(address: str, port: int) -> Optional[str]:
+    """Why a connection fails, or None."""
+    try:
+        with socket.create_connection((address, port), CONNECT_SECONDS):
+            return None
+    except ConnectionRefusedError:
+        return "refused"
+    except OSError as error:
+        return str(error) or "no answer"
+
+
+def _can_listen(port: int) -> bool:
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("", port))
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,110 @@
+"""Host files, and which process of a job runs on which host: pure, texts and numbers in, values out.
+
+A host file has a host per line, as ``ssh`` takes it, and what is known of it:
+
+    # host            room for workers   address that the other hosts reach it at
+    gpu1              slots=4
+    train@gpu2        slots=4            address=10.0.0.2
+"""
+import re
+from dataclasses import dataclass
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from ..errors import LaunchError
+
+MAX_SLOTS = 512
+
+# No leading "-", which ssh would take for an option, and nothing that a shell would take for anything but a word.
+_HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_:\[][A-Za-z0-9_.:%\]-]*")
+_ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host of the job.
+
+    Attributes
+    ----------
+    name : as given to ssh: a name, an alias of ssh's own configuration, an address, each with ``user@`` or without.
+    slots : how many workers it has room for.
+    address : IPv4 address or name at which the other hosts reach it, None to find it out.
+    """
+
+    name: str
+    slots: int = 1
+    address: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A process of the job and the number of its host."""
+
+    role: str
+    index: int
+    host: int
+
+
+def parse_hosts(text: str, source: str) -> List[Host]:
+    """The hosts of a host file's ``text``; ``source`` names the file in errors.
+
+    >>> parse_hosts("gpu1 slots=2  # the old one", "hosts")
+    [Host(name='gpu1', slots=2, address=None)]
+
+    Raises
+    ------
+    LaunchError
+        a line is wrong, a host comes twice, or there is none.
+    """
+    hosts: Dict[str, Host] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where, name = f"{source}, line {number}", words[0]
+        if not _HOST.fullmatch(name):
+            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or "
+                              "user@10.0.0.7")
+        if name in hosts:
+            raise LaunchError(f"{where}: {name} is there twice; allowed: one line for each host, with slots=N for N workers")
+        hosts[name] = Host(name, **_fields(words[1:], where))
+    if not hosts:
+        raise LaunchError(f"{source} names no host; allowed: one or more lines such as 'gpu1 slots=2'")
+    return list(hosts.values())
+
+
+def _fields(words: Sequence[str], where: str) -> Dict:
+    values: Dict = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if key == "slots" and value.isdigit() and 1 <= int(value) <= MAX_SLOTS:
+            values[key] = int(value)
+        elif key == "address" and _ADDRESS.fullmatch(value):
+            values[key] = value
+        else:
+            raise LaunchError(f"{where}: {word!r} is not allowed; allowed: slots=N, N from 1 to {MAX_SLOTS}, and address=IP")
+    return values
+
+
+def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int]) -> Tuple[List[Placed], int, int]:
+    """Spread a job over ``hosts``: ``(processes, workers, servers)``.
+
+    The scheduler, which does next to nothing, is on the first host. Workers go round the hosts that have a free slot, so that they
+    share as few network interfaces as possible; None is as many as there are slots. Servers go round all hosts and take no slot;
+    None is one on each host that has a worker.
+
+    Raises
+    ------
+    LaunchError
+        there are more workers than slots.
+    """
+    slots = sum(host.slots for host in hosts)
+    workers = slots if workers is None else workers
+    if workers > slots:
+        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file "
+                          "(slots=N adds more)")
+    rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
+    of_workers = [i for _, i in sorted(rounds)[:workers]]
+    servers = len(set(of_workers)) if servers is None else servers
+    of_servers = [i % len(hosts) for i in range(servers)]
+    return ([Placed("scheduler", 0, 0)] + [Placed("server", i, host) for i, host in enumerate(of_servers)]
+            + [Placed("worker", i, host) for i, host in enumerate(of_workers)]), workers, servers

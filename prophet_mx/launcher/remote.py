@@ -1,0 +1,136 @@
+"""``python -m prophet_mx.remote``: one process of a job on the host that ``prophet-mx launch`` reached over ssh.
+
+What to run comes as one line of JSON on the standard input, not on the command line: no shell takes it apart, and no other user of
+the host reads it in the list of processes. The input then stays open. As long as it is, the launcher is there; these lines, or its
+end, say what to do:
+
+=========  =================================================================================
+``end``    SIGTERM to the process and all it started, SIGKILL ``grace`` seconds later
+``kill``   SIGKILL
+the end    as ``end``: the launcher, or the connection, is gone
+=========  =================================================================================
+
+The exit code is that of the process, 128 + N if signal N killed it, and 2 if it could not be started.
+"""
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Mapping, Optional
+
+from ..errors import LaunchError
+from .hook import with_hook
+from .job import Guard
+
+EXIT_CANNOT_START = 2
+TICK = 0.05         # seconds between two looks at the process
+MAX_SPEC = 1 << 22  # bytes
+
+
+def main() -> int:
+    """Run what the standard input says; return the exit code."""
+    stops: List[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, lambda received, frame: stops.append(received))
+    guard = Guard()
+    try:
+        lines = _Lines(sys.stdin.fileno())
+        spec = json.loads(lines.first())
+        command, env = spec["command"], _environment(spec)
+        _enter(spec["directory"])
+        process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
+        guard.add(process.pid)
+    except (LaunchError, OSError, ValueError, KeyError) as error:
+        print(f"prophet_mx.remote: error: {error}", file=sys.stderr)
+        guard.dismiss()
+        return EXIT_CANNOT_START
+    try:
+        return _wait(process, lines, spec["grace"], stops)
+    finally:
+        _signal(process, signal.SIGKILL)        # what it started itself and left behind
+        process.wait()
+        guard.dismiss()
+
+
+def _enter(directory: str) -> None:
+    try:
+        os.chdir(directory)
+    except OSError as error:
+        raise LaunchError(f"the working directory {directory} cannot be entered ({error.strerror}); "
+                          "name one that all hosts have with --chdir") from None
+
+
+def _environment(spec: Mapping[str, Any]) -> Dict[str, str]:
+    env = dict(os.environ)
+    env.pop("PORT", None)       # ps-lite would take it as the port that every process has to listen on
+    env.update(spec["env"])
+    # The output is a pipe: without this a Python program's lines would appear long after they were printed.
+    env.setdefault("PYTHONUNBUFFERED", "1")
+    # Workers of this host share its cores; OpenMP's default, all cores for each, makes them spin in each other's way.
+    env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // spec["sharers"])))
+    return with_hook(env) if spec["schedule"] else env
+
+
+class _Lines:
+    """The lines of a file descriptor, without waiting for them."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._data = b""
+        self.ended = False
+
+    def first(self) -> str:
+        """Wait for the first line."""
+        while b"\n" not in self._data:
+            if not self._read() or len(self._data) > MAX_SPEC:
+                raise LaunchError("the input has no line that says what to run; this program is for 'prophet-mx launch --hostfile'")
+        line, _, self._data = self._data.partition(b"\n")
+        return line.decode()
+
+    def new(self, wait: float) -> List[bytes]:
+        """The lines that have come, after up to ``wait`` seconds."""
+        if self.ended:
+            time.sleep(wait)
+        elif select.select([self._fd], [], [], wait)[0]:
+            self._read()
+        *lines, self._data = self._data.split(b"\n")
+        return lines
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, 1 << 16)
+        except OSError:
+            data = b""
+        self._data += data
+        self.ended = not data
+        return bool(data)
+
+
+def _wait(process: "subprocess.Popen[bytes]", lines: _Lines, grace: float, stops: List[int]) -> int:
+    """Until the process has ended, of itself or because it was told to; ``stops`` grows with the signals that say so as well."""
+    kill_at: Optional[float] = None
+    while True:
+        # It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.
+        info = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if info is not None:
+            return info.si_status if info.si_code == os.CLD_EXITED else 128 + info.si_status
+        words = lines.new(TICK)
+        if kill_at is None and (b"end" in words or lines.ended or stops):
+            _signal(process, signal.SIGTERM)
+            kill_at = time.monotonic() + grace
+        if b"kill" in words or len(stops) > 1 or (kill_at is not None and time.monotonic() >= kill_at):
+            _signal(process, signal.SIGKILL)
+
+
+def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
+    try:
+        os.killpg(process.pid, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

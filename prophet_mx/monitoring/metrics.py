@@ -1,0 +1,281 @@
+"""What an operator sees of a running job: log lines, a Prometheus endpoint, TensorBoard scalars.
+
+All three show the same numbers, those of :func:`between`: what the scheduler's counters say of the time from one sample to a later
+one. Samples are taken in the caller's thread when an iteration begins, so the store is never called from two threads; the
+endpoint's thread reads the newest sample, and is joined when the store is closed.
+"""
+import logging
+import socketserver
+import time
+from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+from ..config import Config
+from ..errors import ConfigError, KVStoreError
+from ..threads import start_thread
+from ..units import format_rate
+
+if TYPE_CHECKING:
+    from .. import _core
+    from ..mxnet.kvstore import ScheduledKVStore
+
+__all__ = ["Metrics", "Sample", "ScalarLogger", "between", "line", "set_up_logging"]
+
+logger = logging.getLogger("prophet_mx")
+
+SAMPLE_SECONDS = 0.5        # between two samples for the endpoint: Prometheus asks every few seconds
+REQUEST_SECONDS = 5         # after which a client that says nothing is given up
+
+
+class _WhenUnhandled(logging.StreamHandler):
+    """Prints to stderr as long as the program has not set up logging itself."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            super().emit(record)
+
+
+def set_up_logging(config: Config) -> None:
+    """Make the logger ``prophet_mx`` as ``log_level`` says; lines of statistics that are asked for are shown in any case.
+
+    Without either setting nothing is touched: logging is the program's own business.
+    """
+    level = config.log_level or ("info" if config.log_every else None)
+    if level is None:
+        return
+    logger.setLevel(level.upper())
+    if not any(isinstance(handler, _WhenUnhandled) for handler in logger.handlers):
+        handler = _WhenUnhandled()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
+        logger.addHandler(handler)
+
+
+class Sample(NamedTuple):
+    """The scheduler's counters at ``seconds`` (a monotonic clock), when the caller's iteration ``iteration`` began."""
+
+    seconds: float
+    iteration: int
+    state: Dict[str, Any]       # as _core.Driver.snapshot gives it
+
+
+def between(earlier: Sample, later: Sample) -> Dict[str, float]:
+    """What happened from one sample to a later one.
+
+    Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``unit_wait_seconds`` (mean over
+    units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit); ``utilisation``
+    (share of the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers,
+    as measured last).
+    """
+    def grown(name: str) -> float:
+        return later.state[name] - earlier.state[name]
+
+    iterations = max(1, later.iteration - earlier.iteration)
+    links = list(zip(earlier.state["links"], later.state["links"]))
+    could = sum((b["backlog_seconds"] - a["backlog_seconds"]) * b["rate"] for a, b in links)
+    did = sum(b["backlog_bytes"] - a["backlog_bytes"] for a, b in links)
+    return {
+        "iteration_seconds": (later.seconds - earlier.seconds) / iterations,
+        "bytes": grown("bytes") / iterations,
+        "units": grown("units") / iterations,
+        "blocks": grown("blocks") / iterations,
+        "unit_wait_seconds": grown("wait_seconds") / max(1, grown("units")),
+        "first_wait_seconds": grown("first_seconds") / max(1, grown("first_answers")),
+        "utilisation": min(1.0, did / could) if could > 0 else 0.0,
+        "link_rate": sum(b["rate"] for _, b in links) / max(1, len(links)),
+    }
+
+
+def line(earlier: Sample, later: Sample) -> str:
+    """:func:`between` as one line of a log."""
+    found = between(earlier, later)
+    return (f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each, "
+            f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
+            f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
+            f"{1e3 * found['first_wait_seconds']:.1f} ms, link {100 * found['utilisation']:.0f}% used, "
+            f"{format_rate(found['link_rate'])} to a server")
+
+
+class Metrics:
+    """The log lines and the endpoint of one worker, as its settings ask for. One call per iteration; without both it does nothing.
+
+    Raises
+    ------
+    ConfigError
+        the endpoint needs a package that is not installed, or cannot listen.
+    KVStoreError
+        its thread cannot be started.
+    """
+
+    def __init__(self, config: Config, rank: int) -> None:
+        self._every = config.log_every
+        self._logged: Optional[Sample] = None
+        self._endpoint = Endpoint(config, rank) if config.metrics_port is not None else None
+
+    def policy_known(self, policy: str) -> None:
+        """The policy is another than in the settings; before the first iteration."""
+        if self._endpoint is not None:
+            self._endpoint.policy = policy
+
+    def iteration(self, number: int, driver: "_core.Driver") -> None:
+        """The caller's iteration ``number`` begins."""
+        if not self._every and self._endpoint is None:
+            return
+        now = time.monotonic()
+        due = self._logged is None or number - self._logged.iteration >= self._every
+        if self._every and due:
+            sample = Sample(now, number, driver.snapshot())
+            if self._logged is not None:
+                logger.info("%s", line(self._logged, sample))
+            self._logged = sample
+        if self._endpoint is not None:
+            self._endpoint.iteration(now, number, driver)
+
+    def close(self) -> None:
+        """End the endpoint; may be called again."""
+        if self._endpoint is not None:
+            self._endpoint.close()
+
+
+class Endpoint:
+    """Prometheus' text format at ``http://metrics_host:metrics_port + rank/metrics``."""
+
+    def __init__(self, config: Config, rank: int) -> None:
+        try:
+            from prometheus_client import CollectorRegistry, make_wsgi_app
+        except ImportError:
+            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed without the package "
+                              "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\"") from None
+        self._rank, self.policy = str(rank), config.policy
+        self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)     # the last but one, the newest
+        self._began = 0.0               # wall-clock time of the newest iteration (seconds since 1970)
+        registry = CollectorRegistry()
+        registry.register(self)
+        host, port = config.metrics_host, config.metrics_port + rank
+        try:
+            self._server = make_server(host, port, make_wsgi_app(registry), _Server, _QuietHandler)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
+                              f"its port ({reason}); allowed: a port from which on there is a free one for every rank") from None
+        try:
+            self._thread = start_thread("metrics", self._server.serve_forever, 0.1)
+        except KVStoreError:
+            self._server.server_close()
+            raise
+        logger.info("metrics: http://%s:%d/metrics", host, port)
+
+    def iteration(self, now: float, number: int, driver: "_core.Driver") -> None:
+        """Take a sample, unless the last one is fresh."""
+        self._began = time.time()
+        newest = self._samples[1]
+        if newest is None or now - newest.seconds >= SAMPLE_SECONDS:
+            self._samples = (newest, Sample(now, number, driver.snapshot()))
+
+    def collect(self) -> Iterator[Any]:
+        """For prometheus_client: the metric families. Called in the endpoint's thread."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        (before, newest), labels, about = self._samples, ["rank", "policy"], (self._rank, self.policy)
+        if newest is None:
+            return
+
+        def family(kind: Any, name: str, text: str, value: float) -> Any:
+            made = kind("prophet_mx_" + name, text, labels=labels)
+            made.add_metric(about, value)
+            return made
+
+        yield family(CounterMetricFamily, "iterations", "Iterations begun.", newest.iteration)
+        for name, text in _COUNTERS.items():
+            yield family(CounterMetricFamily, name, text, newest.state[name])
+        yield family(GaugeMetricFamily, "last_iteration_timestamp_seconds", "When the newest iteration began.", self._began)
+        rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.",
+                                  labels=labels + ["server"])
+        for server, link in enumerate(newest.state["links"]):
+            rates.add_metric((*about, str(server)), link["rate"])
+        yield rates
+        if before is not None:
+            found = between(before, newest)
+            for name, text in _GAUGES.items():
+                yield family(GaugeMetricFamily, name, text, found[name])
+
+    def close(self) -> None:
+        """Stop listening and join the thread; a request under way is finished first, or given up."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+
+
+_COUNTERS = {
+    "units": "Units released.",
+    "bytes": "Bytes released.",
+    "blocks": "Groups of units released together.",
+    "wait_seconds": "Sum over units of the time from ready to released.",
+    "inverted_bytes": "Bytes released ahead of more urgent ready ones.",
+}
+_GAUGES = {
+    "iteration_seconds": "Mean time of the newest iterations.",
+    "first_wait_seconds": "Mean time from ready to answered of the most urgent unit in the newest iterations.",
+    "utilisation": "Share of the link used in the newest iterations while there was something to send, 0 to 1.",
+}
+
+
+class _Server(WSGIServer):
+    """Without a DNS look-up of its own name, which can take long, and without tracebacks on stderr."""
+
+    def server_bind(self) -> None:
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]
+        self.setup_environ()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        logger.debug("metrics: a request of %s failed", client_address, exc_info=True)
+
+
+class _QuietHandler(WSGIRequestHandler):
+    """Without a line on stderr per request; a client that says nothing does not hold up the others, nor the end of the job."""
+
+    timeout = REQUEST_SECONDS
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        """Nothing."""
+
+
+class ScalarLogger:
+    """A callback that writes TensorBoard scalars, ``prophet_mx/iteration_seconds`` and the others of :func:`between`.
+
+    Parameters
+    ----------
+    kv : the store. One whose traffic is not scheduled gives only the time of an iteration.
+    writer : anything with ``add_scalar(tag, value, step)``: the SummaryWriter of tensorboardX, of PyTorch, of mxboard.
+    every : iterations between two points.
+
+    Call it once per iteration, or hand it to MXNet, which does:
+
+    >>> module.fit(data, kvstore=kv, batch_end_callback=ScalarLogger(kv, writer))           # doctest: +SKIP
+    """
+
+    def __init__(self, kv: "ScheduledKVStore", writer: Any, every: int = 50) -> None:
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ConfigError(f"every={every!r} is not allowed; allowed: a whole number from 1 (iterations)")
+        self._kv = kv
+        self._writer = writer
+        self._every = every
+        self._calls = 0
+        self._last: Optional[Sample] = None
+
+    def __call__(self, parameter: Any = None) -> None:
+        """One iteration has ended. ``parameter`` is what MXNet passes to callbacks; it is not used."""
+        self._calls += 1
+        if self._last is not None and self._calls - self._last.iteration < self._every:
+            return
+        driver = self._kv._path and self._kv._path.driver
+        sample = Sample(time.monotonic(), self._calls, driver.snapshot() if driver is not None else {})
+        if self._last is not None:
+            if sample.state and self._last.state:
+                values = between(self._last, sample)
+            else:
+                values = {"iteration_seconds": (sample.seconds - self._last.seconds) / (sample.iteration - self._last.iteration)}
+            for name, value in values.items():
+                self._writer.add_scalar("prophet_mx/" + name, value, self._calls)
+        self._last = sample

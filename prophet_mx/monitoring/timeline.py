@@ -1,0 +1,213 @@
+"""The timeline: a trace of every unit, step, block and iteration of a running job, for Perfetto, Chrome and ``prophet-mx report``.
+
+The compiled recorder keeps events in a buffer of fixed size; a thread, which exists only while the timeline is on, turns them into text
+and writes them four times a second. What the file may take is limited: the more of it is used up, the fewer iterations are written.
+
+=================== ===============================================
+of the limit used    iterations that are written
+=================== ===============================================
+up to 1/2            all
+up to 3/4            one in 10
+up to 7/8            one in 100
+...                  one in ten times as many for each half of the rest, at most one in a million
+=================== ===============================================
+
+When each iteration began is written a hundred times as often as an iteration's units: of all, or of one in so many. The trace
+therefore shows a job's start as a whole, and samples of the rest, however long it runs.
+"""
+import json
+import logging
+import os
+import threading
+import time
+from collections import Counter
+from typing import Any, Callable, Dict, List, Mapping, Optional
+
+from .. import _core
+from ..errors import ConfigError, KVStoreError
+from ..threads import start_thread
+from .trace_file import TraceFile
+
+logger = logging.getLogger("prophet_mx")
+
+FORMAT = "prophet_mx timeline 1"
+PERIOD = 0.25               # seconds between two writes
+LABEL_MAX = 160             # bytes of a unit's name, as JSON
+DEFAULT_LIMIT = 64 * 10**6  # bytes of a file
+MAX_STAGE = 6
+RESERVE = 4096              # bytes kept for the last words
+ROWS = ((1, "iterations"), (2, "steps"), (3, "compute gaps"))
+LINK_ROW = 10               # as in timeline.pyx
+
+
+def rank_path(path: str, rank: int) -> str:
+    """The file of one worker: ``{rank}`` is replaced, or the rank put before the extension.
+
+    >>> rank_path("/tmp/trace.json", 1)
+    '/tmp/trace-1.json'
+    >>> rank_path("/tmp/{rank}.json", 1)
+    '/tmp/1.json'
+    """
+    if "{rank}" in os.path.basename(path):
+        return os.path.join(os.path.dirname(path), os.path.basename(path).replace("{rank}", str(rank)))
+    root, extension = os.path.splitext(path)
+    return f"{root}-{rank}{extension}"
+
+
+class Timeline:
+    """Records a driver to a file from now until :meth:`stop`.
+
+    Parameters
+    ----------
+    driver : what is recorded.
+    path : of the file; the rank is put into its name.
+    limit : bytes that it may take.
+    rank, workers, servers : of the job.
+    gradients : the units' gradients, by unit; may grow.
+    names : the parameters' names, by gradient; may grow.
+    about : further facts for the trace's head.
+
+    Attribute ``asked``: ``path`` and ``limit``.
+
+    Raises
+    ------
+    ConfigError
+        the file cannot be created.
+    KVStoreError
+        its thread cannot be started.
+    """
+
+    def __init__(self, driver: "_core.Driver", path: str, limit: int, *, rank: int, workers: int, servers: int,
+                 gradients: List[int], names: Mapping[int, str], about: Optional[Dict[str, Any]] = None) -> None:
+        self.asked = path, limit
+        self._driver = driver
+        self._limit = limit
+        self._process = 2 * rank + 1            # of the worker's rows; its units' rows are in a process of their own, the next
+        self._gradients = gradients
+        self._names = names
+        self._labels: List[bytes] = []          # by unit
+        self._parts = 0                         # of the latest gradient in _labels
+        self._lost = 0
+        self._stage = 0
+        self._recorder: Optional[_core.Recorder] = _core.Recorder(servers, self._process)
+        head = {"format": FORMAT, "rank": rank, "workers": workers, "servers": servers, "limit": limit,
+                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid(), **(about or {})}
+        self.path = rank_path(path, rank)
+        try:
+            self._file = TraceFile(self.path, _event("M", "prophet_mx", self._process, args=head))
+            self._file.append(self._rows(rank, servers))
+        except OSError as error:
+            raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
+        self._stop = threading.Event()
+        driver.record_timeline(self._recorder)
+        try:
+            self._thread = start_thread("timeline", self._run)
+        except KVStoreError:
+            self._end()
+            raise
+        logger.info("timeline: writing %s, at most %d MB", self.path, limit // 10**6)
+
+    def stop(self) -> None:
+        """Write what is left, and end. May be called again."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._recorder is not None:
+            self._guarded(lambda: self._flush(last=True))
+            self._end()
+            logger.info("timeline: %s is complete, %.1f MB%s", self.path, self._file.bytes / 1e6,
+                        f"; {self._lost} events were lost" if self._lost else "")
+
+    @property
+    def writing(self) -> bool:
+        """Whether events are still taken: not after stop(), a failed write, or at the limit."""
+        return self._recorder is not None
+
+    def _end(self) -> None:
+        self._driver.record_timeline(None)
+        self._recorder = None
+        self._file.close()
+
+    # -- the thread -------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while self._recorder is not None and not self._stop.wait(PERIOD):
+            self._guarded(self._flush)
+
+    def _guarded(self, write: Callable[[], None]) -> None:
+        """Training goes on, whatever happens to the trace."""
+        try:
+            write()
+        except Exception as error:  # pylint: disable=broad-except
+            reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else repr(error)
+            logger.error("timeline: %s cannot be written (%s); it is turned off, training goes on", self.path, reason)
+            self._end()
+
+    def _flush(self, last: bool = False) -> None:
+        head = self._new_units()
+        text = self._recorder.drain(self._driver, self._labels, last)
+        if self._recorder.lost > self._lost:
+            fresh = self._recorder.lost - self._lost
+            head += b",\n" + _event("i", f"{fresh} events lost", self._process, ts=self._recorder.now_us(), s="p")
+            self._lost = self._recorder.lost
+        room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
+        used_up = len(text) > room
+        if used_up:
+            text = text[:max(0, text.rfind(b",\n", 0, max(0, room)))]
+        if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
+            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=self._recorder.now_us(), s="p"))
+            logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
+            self._end()
+            return
+        if head or text:
+            self._file.append(head + text)
+        if used_up:
+            self._stage += 1
+            self._recorder.keep(10 ** self._stage, 10 ** max(0, self._stage - 2))
+            logger.info("timeline: one iteration in %d is written from now on", 10 ** self._stage)
+
+    # -- what does not change -----------------------------------------------------------------------------------------------
+
+    def _rows(self, rank: int, servers: int) -> bytes:
+        """The names of the worker's rows."""
+        events = []
+        for offset, name in enumerate((f"worker {rank}", f"worker {rank}: units, most urgent first")):
+            events += [_event("M", "process_name", self._process + offset, args={"name": name}),
+                       _event("M", "process_sort_index", self._process + offset, args={"sort_index": self._process + offset})]
+        rows = ROWS + tuple((LINK_ROW + i, f"link to server {i}") for i in range(servers))
+        events += [_event("M", "thread_name", self._process, tid=row, args={"name": name}) for row, name in rows]
+        events += [_event("M", "thread_sort_index", self._process, tid=row, args={"sort_index": row}) for row, _ in rows]
+        return b"".join(b",\n" + event for event in events)
+
+    def _new_units(self) -> bytes:
+        """The rows of units that have come since the last call. A parameter's units come together, and its name after them."""
+        if len(self._labels) == len(self._gradients):
+            return b""
+        events = []
+        gradients = list(self._gradients)
+        parts = Counter(gradients)
+        for unit in range(len(self._labels), len(gradients)):
+            gradient = gradients[unit]
+            if gradient not in self._names:
+                break
+            facts = self._recorder.unit_facts(self._driver, unit)
+            self._parts = self._parts + 1 if unit and gradients[unit - 1] == gradient else 0
+            label = self._names[gradient] + (f"[{self._parts}]" if parts[gradient] > 1 else "")
+            self._labels.append(_label(label))
+            row = {"name": label, "parameter": self._names[gradient], "unit": unit, **facts}
+            events += [_event("M", "thread_name", self._process + 1, tid=unit + 1, args=row),
+                       _event("M", "thread_sort_index", self._process + 1, tid=unit + 1, args={"sort_index": facts["rank"]})]
+        return b"".join(b",\n" + event for event in events)
+
+
+def _event(phase: str, name: str, process: int, **fields: Any) -> bytes:
+    return json.dumps({"ph": phase, "name": name, "pid": process, **fields}, separators=(",", ":")).encode("ascii")
+
+
+def _label(name: str) -> bytes:
+    """A name as a JSON text that is not too long for the recorder."""
+    text = json.dumps(name)
+    while len(text) > LABEL_MAX:
+        name = name[:-1]
+        text = json.dumps(name + "...")
+    return text.encode("ascii")

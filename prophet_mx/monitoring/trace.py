@@ -1,0 +1,167 @@
+"""Reads a trace that the timeline wrote, with suspicion. Times are seconds since the timeline was started."""
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Tuple
+
+from ..errors import TraceError
+
+FORMAT = "prophet_mx timeline 1"
+ITERATION_ROW, STEP_ROW, GAP_ROW, LINK_ROW = 1, 2, 3, 10            # as in _ext/timeline.pyx
+STAGES = ("wait", "wire", "answer", "unpack")
+
+
+@dataclass(frozen=True)
+class TracedUnit:
+    """What is fixed about a unit: its name, its parameter's, and payload ``bytes``; rank 0 is the most urgent one."""
+
+    name: str
+    parameter: str
+    bytes: int
+    rank: int
+
+
+@dataclass
+class Passage:
+    """One unit in one iteration: when it became ready, was released, when the link turned to it (``wire``), when its last byte had
+    drained, when it was answered, and when its values were in the caller's arrays (``landed``; as answered where that is unknown)."""
+
+    unit: int
+    ready: float = math.nan
+    released: float = math.nan
+    wire: float = math.nan
+    drained: float = math.nan
+    answered: float = math.nan
+    landed: float = math.nan
+    step: int = -1
+
+    @property
+    def complete(self) -> bool:
+        """Whether every time is known."""
+        return not any(math.isnan(t) for t in (self.ready, self.released, self.wire, self.drained, self.answered))
+
+
+@dataclass
+class Trace:
+    """A trace: what its head says, and by iteration what was recorded.
+
+    Attributes
+    ----------
+    units : by unit index.
+    iterations : number -> (begin, end), from its first ready gradient to the next iteration's.
+    passages : number -> the units' passages, by unit.
+    wires : number -> times in which a link carried a unit: (link, begin, end).
+    steps : number -> (step, begin, end, units, bytes).
+    gaps : times (begin, end) in which no gradient waited or was on its way.
+    rates : by link, the last one known (bytes/s).
+    lost : events that did not fit the recorder's buffer.
+    """
+
+    path: str
+    head: Dict[str, Any]
+    units: Dict[int, TracedUnit] = field(default_factory=dict)
+    iterations: Dict[int, Tuple[float, float]] = field(default_factory=dict)
+    passages: Dict[int, Dict[int, Passage]] = field(default_factory=dict)
+    wires: Dict[int, List[Tuple[int, float, float]]] = field(default_factory=dict)
+    steps: Dict[int, List[Tuple[int, float, float, int, int]]] = field(default_factory=dict)
+    gaps: List[Tuple[float, float]] = field(default_factory=list)
+    rates: Dict[int, float] = field(default_factory=dict)
+    lost: int = 0
+
+
+def load_trace(path: str) -> Trace:
+    """The trace in a file.
+
+    Raises
+    ------
+    TraceError
+        it cannot be read, is no complete JSON, or no trace of prophet_mx.
+    """
+    try:
+        with open(path, encoding="utf-8") as file:
+            events = json.load(file)
+    except OSError as error:
+        raise TraceError(f"{path}: cannot be read ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
+        raise TraceError(f"{path}: damaged, or no trace: not a complete JSON text ({error})") from None
+    if not isinstance(events, list) or not events or not isinstance(events[0], dict) or events[0].get("name") != "prophet_mx":
+        raise TraceError(f"{path}: not a trace of prophet_mx; PROPHET_TIMELINE={path} makes a job write one")
+    head = events[0].get("args")
+    stated = head.get("format") if isinstance(head, dict) else None
+    if stated != FORMAT:
+        raise TraceError(f"{path}: its format is {stated!r:.80}, this version reads {FORMAT!r}")
+    reader = _Reader(Trace(path, head), events[0].get("pid"))
+    for number, event in enumerate(events):
+        try:
+            reader.take(event)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise TraceError(f"{path}: damaged: event {number} is {str(event)[:80]!r} ({type(error).__name__})") from None
+    return reader.trace
+
+
+class _Reader:
+    def __init__(self, trace: Trace, process: int) -> None:
+        self.trace = trace
+        self._process = process
+        self._by_name: Dict[str, int] = {}
+
+    def take(self, event: Dict[str, Any]) -> None:
+        """Take in one event."""
+        phase, name = event["ph"], event["name"]
+        if phase == "X":
+            begin = _time(event["ts"])
+            end = begin + _time(event["dur"])
+            self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
+        elif phase == "C" and name.startswith("link "):
+            self.trace.rates[int(name[5:])] = float(event["args"]["rate"])
+        elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
+            facts = event["args"]
+            unit = int(facts["unit"])
+            self.trace.units[unit] = TracedUnit(str(facts["name"]), str(facts["parameter"]), int(facts["bytes"]), int(facts["rank"]))
+            self._by_name[str(facts["name"])] = unit
+        elif phase == "i" and name.endswith(" events lost"):
+            self.trace.lost += int(name.split()[0])
+
+    def _slice(self, process: int, name: str, row: int, begin: float, end: float, args: Dict[str, Any]) -> None:
+        trace, iteration = self.trace, int(args["iteration"])
+        if process == self._process + 1:
+            if name in STAGES and row - 1 in trace.units:
+                self._stage(name, self._passage(iteration, row - 1), begin, end, args)
+        elif row == ITERATION_ROW:
+            trace.iterations[iteration] = (begin, end)
+        elif row == STEP_ROW:
+            trace.steps.setdefault(iteration, []).append((int(args["step"]), begin, end, int(args["units"]), int(args["bytes"])))
+        elif row == GAP_ROW:
+            trace.gaps.append((begin, end))
+        elif row >= LINK_ROW and "block" not in args:
+            trace.wires.setdefault(iteration, []).append((row - LINK_ROW, begin, end))
+            if name in self._by_name:
+                self._passage(iteration, self._by_name[name]).wire = begin
+
+    def _passage(self, iteration: int, unit: int) -> Passage:
+        passages = self.trace.passages.setdefault(iteration, {})
+        if unit not in passages:
+            passages[unit] = Passage(unit)
+        return passages[unit]
+
+    @staticmethod
+    def _stage(name: str, passage: Passage, begin: float, end: float, args: Dict[str, Any]) -> None:
+        if name == "wait":
+            passage.ready, passage.released, passage.step = begin, end, int(args["step"])
+        elif name == "wire":
+            passage.drained = end
+            if math.isnan(passage.wire):                # its slice in the link's row comes later, if it comes
+                passage.wire = begin
+        elif name == "answer":
+            passage.answered = end
+            if math.isnan(passage.landed):
+                passage.landed = end
+        else:
+            passage.landed = end
+
+
+def _time(value: Any) -> float:
+    """Seconds of a number of microseconds."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+        raise ValueError(value)
+    return value * 1e-6

@@ -1,0 +1,201 @@
+"""What a trace says about a job, in numbers: pure functions of a :class:`~prophet_mx.monitoring.trace.Trace`. Times are seconds.
+
+How an iteration is split up. It lasts from its first ready gradient to the next iteration's first ready gradient. In that time there
+is one backward, which makes gradients, and one forward, which needs values; what a worker computes is not recorded, but when it can is:
+
+=========== ========================================== =====================================================================
+part         from, to                                   meaning
+=========== ========================================== =====================================================================
+backward     first ready gradient, last one             gradients are made, and sent meanwhile
+stalled      last gradient, first layer's values        the next forward cannot begin: nothing is computed
+arriving     first layer's values, last layer's values  forward goes on as far as values have come
+compute      last layer's values, next first gradient   the rest of forward and the beginning of backward; nothing to send
+=========== ========================================== =====================================================================
+"""
+import statistics
+from collections import Counter
+from dataclasses import dataclass
+from typing import Dict, List, Sequence, Tuple
+
+from ..errors import TraceError
+from .trace import Passage, Trace
+
+PARTS = ("backward", "stalled", "arriving", "compute")
+BINS = 120                      # of the utilisation over an iteration
+
+
+@dataclass(frozen=True)
+class FirstLayer:
+    """The passage of the first layer's last unit: ``wait`` until it may leave, ``wire``, ``answer``, ``unpack`` (seconds)."""
+
+    wait: float
+    wire: float
+    answer: float
+    unpack: float
+
+    @property
+    def total(self) -> float:
+        """From ready to in the caller's array."""
+        return self.wait + self.wire + self.answer + self.unpack
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``utilisation`` is the share of the time in
+    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send."""
+
+    number: int
+    begin: float
+    end: float
+    last_ready: float
+    first_there: float
+    parts: Dict[str, float]
+    first_layer: FirstLayer
+    utilisation: float
+    bytes: int
+    idle: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.begin
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the pattern: when it begins after the iteration's first ready gradient, how long it takes, its units and bytes."""
+
+    begin: float
+    seconds: float
+    units: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the report shows of a trace. ``iterations`` are the whole ones in which the step pattern was known, if there are any, else
+    all whole ones but the first; ``median`` is the one of median length."""
+
+    trace: Trace
+    iterations: List[Iteration]
+    median: Iteration
+    steps: List[Step]
+    first_parameter: str
+
+    @property
+    def rate(self) -> float:
+        """The links' last known rates added up (bytes/s), 0 if none is known."""
+        return sum(self.trace.rates.values())
+
+    def middle(self, values: Sequence[float]) -> float:
+        """The median of one value per iteration."""
+        return statistics.median(values)
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration, the median."""
+        return self.middle([iteration.seconds for iteration in self.iterations])
+
+    @property
+    def utilisation(self) -> float:
+        """The median share of the time in which the links carried bytes."""
+        return self.middle([iteration.utilisation for iteration in self.iterations])
+
+    def part(self, name: str) -> float:
+        """The median length of a part."""
+        return self.middle([iteration.parts[name] for iteration in self.iterations])
+
+    def first_wait(self, name: str) -> float:
+        """The median of one stage of the first layer, or of its 'total'."""
+        return self.middle([getattr(iteration.first_layer, name) for iteration in self.iterations])
+
+
+def figures(trace: Trace) -> Figures:
+    """The figures of a trace.
+
+    Raises
+    ------
+    TraceError
+        it holds no whole iteration.
+    """
+    if not trace.units:
+        raise TraceError(f"{trace.path}: shows no units: the job ended before its first gradient")
+    first = first_parameter(trace)
+    whole = _whole(trace)
+    known = [number for number in whole if all(passage.step >= 0 for passage in trace.passages[number].values())]
+    chosen = known or whole[1:] or whole
+    if not chosen:
+        raise TraceError(f"{trace.path}: shows no whole iteration; let the job run longer, or give it a higher PROPHET_TIMELINE_LIMIT")
+    iterations = [_iteration(trace, number, first) for number in chosen]
+    middle = statistics.median_low([iteration.seconds for iteration in iterations])
+    median = next(iteration for iteration in iterations if iteration.seconds == middle)
+    return Figures(trace, iterations, median, _steps(trace, [iteration.number for iteration in iterations]), first)
+
+
+def first_parameter(trace: Trace) -> str:
+    """The parameter that the next forward needs first."""
+    return min(trace.units.values(), key=lambda unit: unit.rank).parameter
+
+
+def _whole(trace: Trace) -> List[int]:
+    """The iterations of which everything was recorded: with an end, and as many units as most have."""
+    sizes = {number: len(passages) for number, passages in trace.passages.items()
+             if number in trace.iterations and all(passage.complete for passage in passages.values())}
+    if not sizes:
+        return []
+    usual = max(Counter(sizes.values()).items(), key=lambda item: (item[1], item[0]))[0]
+    return sorted(number for number, size in sizes.items() if size == usual)
+
+
+def _iteration(trace: Trace, number: int, first: str) -> Iteration:
+    begin, end = trace.iterations[number]
+    passages = trace.passages[number]
+    layer = [passage for unit, passage in passages.items() if trace.units[unit].parameter == first] or list(passages.values())
+    slowest = max(layer, key=lambda passage: passage.landed)
+    last_ready = min(end, max(passage.ready for passage in passages.values()))
+    first_there = min(end, max(last_ready, slowest.landed))
+    all_there = min(end, max(first_there, max(passage.landed for passage in passages.values())))
+    lengths = (last_ready - begin, first_there - last_ready, all_there - first_there, end - all_there)
+    links = max(1, int(trace.head.get("servers", 1)))
+    busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
+    return Iteration(number, begin, end, last_ready, slowest.landed, dict(zip(PARTS, lengths)), _stages(slowest),
+                     min(1.0, busy / links / max(1e-9, end - begin)), sum(trace.units[unit].bytes for unit in passages),
+                     sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps))
+
+
+def _stages(passage: Passage) -> FirstLayer:
+    return FirstLayer(passage.released - passage.ready, passage.drained - passage.released, passage.answered - passage.drained,
+                      passage.landed - passage.answered)
+
+
+def wires_between(trace: Trace, number: int) -> List[Tuple[int, float, float]]:
+    """When a link carried units, in the time of an iteration: some may be of the one before."""
+    begin, end = trace.iterations[number]
+    return [wire for near in (number - 1, number, number + 1) for wire in trace.wires.get(near, []) if wire[2] > begin and wire[1] < end]
+
+
+def busy_shares(trace: Trace, iteration: Iteration, bins: int = BINS) -> List[float]:
+    """How much of each of ``bins`` equal parts of an iteration the links carried bytes, 0 to 1."""
+    links = max(1, int(trace.head.get("servers", 1)))
+    width = iteration.seconds / bins
+    shares = [0.0] * bins
+    for _, at, to in wires_between(trace, iteration.number):
+        at, to = max(0.0, at - iteration.begin), min(iteration.seconds, to - iteration.begin)
+        for place in range(int(at / width), min(bins - 1, int(to / width)) + 1):
+            shares[place] += max(0.0, min(to, (place + 1) * width) - max(at, place * width)) / width / links
+    return [min(1.0, share) for share in shares]
+
+
+def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
+    """The step pattern: medians over the iterations that have the usual number of steps."""
+    counts = Counter(len(trace.steps.get(number, [])) for number in numbers)
+    usual = max(counts.items(), key=lambda item: (item[1], item[0]))[0]
+    rows = [sorted(trace.steps[number]) for number in numbers if len(trace.steps.get(number, [])) == usual and usual]
+    starts = [trace.iterations[number][0] for number in numbers if len(trace.steps.get(number, [])) == usual and usual]
+    steps = []
+    for place in range(usual if rows else 0):
+        column = [row[place] for row in rows]
+        steps.append(Step(statistics.median(begin - start for (_, begin, _, _, _), start in zip(column, starts)),
+                          statistics.median(end - begin for _, begin, end, _, _ in column),
+                          int(statistics.median(units for *_, units, _ in column)), int(statistics.median(size for *_, size in column))))
+    return steps

@@ -1,0 +1,227 @@
+"""Tells the user when training stands still, and for whom it waits. MXNet itself waits for ever without a word.
+
+Contract: one Python thread, which looks once a second. While answers arrive it does nothing but compare two counters and ask the
+kernel for the state of each connection. It holds no reference to the store, so that the store can be freed while it runs.
+"""
+import faulthandler
+import logging
+import os
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
+
+from .. import _core
+from ..config import Config
+from ..launcher.job import EXIT_STALLED
+from ..network.connections import Connection, Health
+from ..threads import start_thread
+
+logger = logging.getLogger("prophet_mx")
+
+TICK = 1.0                  # seconds between two looks
+EXIT_PATIENCE = 10.0        # seconds without an answer for which a process that ends with an exception waits for others
+LISTED = 8                  # parameters in a message
+DRAINED = ("the server has the bytes: another worker has not sent its part and is slow, stopped or dead, or the server itself is "
+           "stopped or cut off")
+
+Waiting = Tuple[int, int, str, float, Optional[bool]]
+"""As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
+
+
+class Watchdog:
+    """Watches one store's driver. :meth:`close` ends and joins its thread.
+
+    Parameters
+    ----------
+    driver : whose requests are watched.
+    config : ``stall_warn`` and ``stall_abort``.
+    rank : this worker's, for the messages.
+    name_of : the parameter of a unit.
+    fail : called with a part's name and what is wrong with it, when the compiled scheduler found that it contradicts itself.
+
+    Raises
+    ------
+    KVStoreError
+        its thread cannot be started.
+    """
+
+    def __init__(self, driver: "_core.Driver", config: Config, rank: int, name_of: Callable[[int], str],
+                 fail: Callable[[str, str], None]) -> None:
+        self._driver = driver
+        self._warn, self._abort, self._code = config.stall_warn, config.stall_abort, EXIT_STALLED
+        self._rank = rank
+        self._name_of = name_of
+        self._fail = fail
+        self._connections: List[Connection] = []
+        self._broken: Set[Connection] = set()       # reported
+        self._blocked: Optional[str] = None         # what the caller's thread waits for, besides answers
+        self._ending = False
+        self._phase = 0                             # changes when what may be waited for changes
+        self._seen = (0, 0)                         # phase and number of answers in the last look
+        self._quiet = 0.0                           # seconds without an answer, while something waited
+        self._warned = False
+        self._stop = threading.Event()
+        self._thread: Optional[threading.Thread] = start_thread("watchdog", self._run)
+
+    def watch(self, connections: List[Connection]) -> None:
+        """Report these connections when they break."""
+        self._connections = connections
+
+    @property
+    def scheduler_gone(self) -> bool:
+        """Whether the connection to the job's scheduler broke: there are no more barriers."""
+        return any(connection.server == -1 for connection in self._broken)
+
+    @contextmanager
+    def blocked(self, what: str, ending: bool = False) -> Iterator[None]:
+        """While the caller's thread waits for something that other processes must do. ``ending``: they may close connections."""
+        self._blocked, self._ending = what, ending
+        self._phase += 1
+        try:
+            yield
+        finally:
+            self._blocked = None
+            self._phase += 1
+
+    def hurry(self, code: int) -> None:
+        """The process ends with an exception: end it with this code if nothing is answered for EXIT_PATIENCE seconds."""
+        self._abort, self._code = EXIT_PATIENCE, code
+        self._phase += 1
+
+    def forget_thread(self) -> None:
+        """In a forked child: the thread exists in the parent only."""
+        self._thread = None
+
+    def close(self) -> None:
+        """End the thread; may be called again."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+
+    # -- the thread --------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        try:
+            while not self._stop.wait(TICK):
+                now = time.monotonic()
+                # A process that was stopped itself, or starved, has not waited for others all the time.
+                self._look(min(now - last, 2 * TICK))
+                last = now
+        except Exception:
+            logger.exception("the watchdog ends because of an internal error; training goes on, without messages when it stalls")
+
+    def _look(self, seconds: float) -> None:
+        waiting, answers, fault = self._driver.progress()
+        if fault:
+            self._fail("the scheduler", fault)
+        idle = not waiting and self._blocked is None
+        seen = (self._phase, answers)
+        if seen != self._seen or idle:
+            if self._warned:
+                logger.warning("worker %d: it goes on, after %.0f s", self._rank, self._quiet)
+            self._seen, self._quiet, self._warned = seen, 0.0, False
+        elif not idle:
+            self._quiet += seconds
+        if not self._ending or self._quiet > 5 * TICK:
+            self._look_for_broken(waiting)
+        if idle:
+            return
+        aborting = self._abort is not None and self._quiet >= self._abort
+        if not self._warned and (aborting or self._warn is not None and self._quiet >= self._warn):
+            self._warned = True
+            logger.error("worker %d: %s", self._rank, self._report(waiting))
+        if aborting:
+            self._end()
+
+    def _look_for_broken(self, waiting: int) -> None:
+        """Report every connection that has broken, once; those to servers while something waits, as only then they matter."""
+        for connection in self._connections:
+            if connection in self._broken or not (waiting or self._blocked or connection.server == -1):
+                continue
+            broken = connection.health().broken
+            if not broken:
+                continue
+            self._broken.add(connection)
+            if connection.server == -1:
+                logger.error("worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; "
+                             "barriers, and the end of the job, do not work any more", self._rank, connection.name, broken)
+            else:
+                logger.error("worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot "
+                             "recover what was on it: end the job, and start it again from its last checkpoint", self._rank,
+                             connection.name, broken, waiting)
+
+    def _end(self) -> None:
+        logger.critical("worker %d: nothing was answered for %.0f s; the process ends with exit code %d", self._rank, self._quiet,
+                        self._code)
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (OSError, ValueError, AttributeError):
+                pass
+        faulthandler.dump_traceback(file=2, all_threads=True)
+        os._exit(self._code)
+
+    def _report(self, waiting: int) -> str:
+        """What waits for whom, in lines."""
+        units = self._driver.waiting()
+        health = [(connection, connection.health()) for connection in self._connections]
+        subject = f"{waiting} requests wait" if waiting else f"the program waits for {self._blocked}"
+        lines = [f"nothing has been answered for {self._quiet:.0f} s, and {subject}"]
+        if waiting and self._blocked:
+            lines.append(f"the program waits for {self._blocked}")
+        links = sorted({link for _, link, *_ in units})
+        for link in links:
+            lines.append(link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))))
+        if not waiting:
+            lines += [f"the connection to {connection.name} is gone ({state.broken})"
+                      for connection, state in health if state.broken]
+        if links and links[0] >= 0 and len(links) < len([c for c in self._connections if c.server != -1]):
+            lines.append("the other servers have answered all requests")
+        if units:
+            lines.append("longest: " + ", ".join(parameters(units, self._name_of)))
+        if self._abort is not None:
+            lines.append(f"the process ends after {self._abort:g} s (PROPHET_STALL_ABORT)" if self._code == EXIT_STALLED
+                         else f"the process ends with an exception, and waits {self._abort:g} s for others")
+        return "\n  ".join(lines)
+
+
+def link_line(link: int, units: List[Waiting], connection: Optional[Connection], state: Optional[Health]) -> str:
+    """What is known of one server's requests (-1: those that go to all servers), in one line."""
+    mine = [unit for unit in units if unit[1] == link]
+    sent = [unit for unit in mine if unit[2] == "sent"]
+    name = connection.name if connection else f"server {link}" if link >= 0 else "all servers"
+    line = f"{name}: {len(sent)} in flight, {len(mine) - len(sent)} ready"
+    undrained = sum(unit[4] is False for unit in sent)
+    if state is not None and state.broken:
+        verdict = f"the connection is gone ({state.broken}): the server is dead, or the network"
+    elif not sent:
+        verdict = "nothing is on its way to this server: what is ready waits for the answers of others"
+    elif any(unit[4] is None for unit in sent):
+        verdict = "whether the bytes have left cannot be told here"
+    elif undrained and state is not None and state.resending:
+        verdict = f"the bytes of {undrained} are not acknowledged and sent again: the network to it is cut, or its machine is down"
+    elif undrained:
+        verdict = (f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is "
+                   "very slow")
+    else:
+        verdict = DRAINED
+    return f"{line}; {verdict}"
+
+
+def parameters(units: List[Waiting], name_of: Callable[[int], str]) -> List[str]:
+    """The parameters that wait, longest first, each with its units, their state, and for how long; the first LISTED of them."""
+    found: Dict[Tuple[str, str], List[Any]] = {}
+    for unit, _, state, seconds, drained in units:
+        entry = found.setdefault((name_of(unit), state), [0, seconds, 0])
+        entry[0] += 1
+        entry[2] += drained is False
+    texts = []
+    for (name, state), (count, seconds, undrained) in list(found.items())[:LISTED]:
+        what = "in flight" if state == "sent" else "ready"
+        texts.append(f"{name} ({count} unit{'s' if count > 1 else ''} {what} for {seconds:.0f} s"
+                     f"{f', {undrained} not drained' if undrained else ''})")
+    return texts + ([f"and {len(found) - LISTED} more"] if len(found) > LISTED else [])

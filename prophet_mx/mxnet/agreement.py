@@ -1,0 +1,274 @@
+"""What all workers do together, once: share rank 0's settings, agree on a layout, make the keys of the slices, and agree on the orders of
+the units.
+
+It is done when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0
+decides, service keys that it initialises carry what it decides to the others, and the slices are initialised from the servers' own
+values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
+
+The first thing that rank 0 tells is its settings (shared_settings.py). Up to there a worker does the same whatever its own are, and
+afterwards all go by rank 0's: which steps follow never depends on what one worker has alone.
+
+The orders (see planning/orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Later the workers cannot
+meet like this: they need not call the store in the same order, so that one could wait for what the other sends only after it; see
+order_exchange.py.
+"""
+import logging
+import pickle
+import time
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import mxnet as mx
+import numpy as np
+
+from ..config import Config
+from ..errors import KVStoreError
+from ..planning.orders import Orders
+from ..planning.partition import MOST, Slice, cut, unit_bytes
+from .arrays import Arrays
+from .keys import SURE, Key, KeyBook
+from .order_exchange import decoded, encoded
+from .shared_settings import adopted
+from .shared_settings import encoded as encoded_settings
+from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
+
+logger = logging.getLogger("prophet_mx")
+
+PROBE_BYTES = 16_000_000        # pulled at most by each worker to measure the link
+PROBE_SECONDS = 0.25            # after which no more is asked for
+PROBE_KEY = 100_000             # bytes of the smallest key that is pulled
+PROBE_FIRST = 1_000_000         # bytes that are asked for at first
+COMPRESSED = 1e30               # a number that compression to 2 bits makes its threshold, whatever that is
+
+
+class Agreement(NamedTuple):
+    """The same on every worker."""
+
+    unit: int                   # bytes; 0: all gradients whole
+    in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
+    rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
+    profiled: bool              # rank 0 has a profile that gives the orders of the units
+
+
+class Wrapping(NamedTuple):
+    """How optimizers are wrapped for the servers: what :class:`SliceOptimizer` has to know of the layout. Keys are as the servers number
+    them."""
+
+    parameters: Dict[int, int]  # of each slice
+    service: List[int]          # keys that are not parameters
+    first: int                  # of our own keys
+    last: int
+    strings: bool               # whether the caller's keys are strings
+
+    def wrap(self, optimizer: bytes) -> SliceOptimizer:
+        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
+        return SliceOptimizer(pickle.loads(optimizer), *self)
+
+    def shifts(self, optimizer: Any) -> bool:
+        """Whether it matters to an optimizer that later keys are numbered after ours."""
+        return self.strings and may_know_numbers(optimizer, self.first)
+
+
+class Agreeing:
+    """Carries out the agreement with the operations of an unscheduled store.
+
+    Parameters
+    ----------
+    raw : the wrapped store's own init, push, pull, pushpull, broadcast, set_optimizer, barrier, rank, num_workers.
+    compressed : whether MXNet compresses gradients.
+    """
+
+    def __init__(self, raw: Any, keys: KeyBook, compressed: bool) -> None:
+        self._raw = raw
+        self._keys = keys
+        self._compressed = compressed
+        self._service: List[Key] = []               # our own keys that are not of slices
+        self._told = 0                              # elements of the first of them
+        self._wraps: float = False                  # whether rank 0's optimizer is wrapped although nothing is scheduled
+
+    def settings(self, config: Config, scheduling: bool, optimizer: Optional[bytes]) -> Tuple[bool, Config]:
+        """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
+
+        ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled.
+        """
+        wraps = optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(
+            pickle.loads(optimizer), self._keys.count)
+        scheduled, self._wraps, complete, *numbers = self._tell(
+            [scheduling, wraps, self._keys.complete, *encoded_settings(config)])
+        self._keys.complete = bool(complete)        # a worker whose first push is of another key may have found otherwise
+        return bool(scheduled), adopted(config, numbers)
+
+    def _tell(self, mine: Sequence[float]) -> List[float]:
+        """Rank 0's numbers, as float32. Blocks until every worker is here."""
+        key = self._keys.new_keys(1)[0]
+        self._told = self._told or len(mine)
+        numbers = mx.nd.array(mine, dtype=np.float32)
+        self._raw.broadcast(key, numbers, numbers)      # an initial value: no optimizer sees it
+        self._keys.made(key)
+        self._service.append(key)
+        return numbers.asnumpy().tolist()
+
+    def pass_through(self, optimizer: Optional[bytes]) -> Optional[Wrapping]:
+        """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
+        servers to which this matters is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is here."""
+        wrapping = self._wrapping({})
+        if wrapping is None or not self._wraps:
+            return wrapping
+        self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+        if self._known():
+            return wrapping
+        self._send(pickle.loads(optimizer) if optimizer is not None else None)
+        return None
+
+    def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
+        """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
+        on rank 0 alone."""
+        if optimizer is not None and self._raw.rank == 0:
+            self._raw.set_optimizer(optimizer)
+        self._raw.barrier()
+
+    def _known(self) -> bool:
+        """Whether the servers take a key of ours for what it is. All workers push the same number for each element: it is stored, unless a
+        server has an optimizer that updates the key like a parameter. That is so if text keys were made before the store was wrapped, as
+        the wrapper then counts wrongly, or if the optimizer was set before. Blocks until every worker is here."""
+        key = self._service[0]
+        numbers = mx.nd.full((self._told,), COMPRESSED if self._compressed else 1)
+        self._raw.push(key, numbers)
+        self._raw.pull(key, numbers)
+        return len(set(numbers.asnumpy().tolist())) == 1            # at first, they were not equal
+
+    def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
+        """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
+        before the store was wrapped. There are no slices then."""
+        service = [self._keys.number(key) for key in self._service]
+        if None in service:
+            return None
+        return Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(self._service[0], str))
+
+    def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:
+        """Blocks until every worker is here. ``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile
+        from an earlier job."""
+        rate = config.bandwidth or self._measure()
+        unit, in_order, rate, profiled = self._tell(self._decide(config, optimizer, profiled, rate))
+        return Agreement(int(unit), bool(in_order), rate, bool(profiled))
+
+    def _decide(self, config: Config, pickled: Optional[bytes], profiled: bool, rate: float) -> List[float]:
+        """Rank 0's decision; what the other ranks compute here is not used."""
+        total = sum(shape.bytes for shape in self._keys.shapes.values())
+        unit = unit_bytes(config.policy, rate, total // self._keys.servers, config.unit, self._raw.num_workers)
+        in_order = False
+        reason = ""
+        if self._compressed:
+            reason = "gradient compression is on"
+        elif not (self._keys.complete and self._keys.shapes):
+            reason = "keys were made before the store was wrapped"
+        elif pickled is not None:
+            optimizer = pickle.loads(pickled)
+            in_order = order_matters(optimizer)
+            if not slicing_allowed(optimizer):
+                reason = f"{type(optimizer).__name__} is not known to be exact on slices"
+            if in_order:
+                reason = ""
+                unit = 0
+                if self._raw.rank == 0:
+                    logger.warning("gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
+                                   "updated, which stays as called", type(optimizer).__name__)
+        if unit and reason:
+            unit = 0
+            if self._raw.rank == 0:
+                logger.warning("large gradients are not sliced: %s", reason)
+        return [unit, in_order, rate, profiled and self._keys.complete and not self._compressed and not in_order]
+
+    def _measure(self) -> float:
+        """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull.
+
+        That moment's shares of a link are uneven. Rank 0, whose rate decides, therefore also pulls alone: what it gets then, shared evenly
+        by machines of equal links, is the least that counts.
+        """
+        self._raw.barrier()
+        alone = self._pull() if self._raw.rank == 0 else 0.0
+        self._raw.barrier()
+        return max(self._pull() / self._keys.servers, alone / max(self._keys.servers, self._raw.num_workers))
+
+    def _pull(self) -> float:
+        """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so
+        that all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
+        begin = time.monotonic()
+        left = sorted((key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY),
+                      key=lambda key: self._keys.shapes[key].bytes)
+        pulled = most = 0
+        rate, least = 0.0, PROBE_FIRST
+        while left and pulled < PROBE_BYTES and time.monotonic() - begin < PROBE_SECONDS:
+            keys: List[Key] = []
+            size = 0
+            while left and size < least:
+                keys.append(left.pop())
+                size += self._keys.shapes[keys[-1]].bytes
+            arrays = [mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype) for key in keys]
+            started = time.monotonic()
+            self._raw.pull(keys, arrays)
+            for array in arrays:
+                array.wait_to_read()
+            if size >= most:
+                most, rate = size, size / (time.monotonic() - started)
+            pulled += size
+            least *= 2
+        return rate if pulled > PROBE_FIRST else 0.0
+
+    def slices(self, unit: int) -> Dict[Key, List[Slice]]:
+        """The keys that are sliced, and how."""
+        found = {}
+        most = max(1, self._keys.bigarray - 1) if self._keys.servers > 1 else MOST      # a slice belongs on one server
+        for key, shape in self._keys.shapes.items():
+            parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
+            if len(parts) > 1:
+                found[key] = parts
+        count = sum(map(len, found.values()))
+        if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
+            if self._raw.rank == 0:
+                logger.warning("large gradients are not sliced: units of %d bytes would make %d slices, and MXNet can place %d keys on "
+                               "several servers", unit, count, SURE)
+            return {}
+        return found
+
+    def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes],
+                    arrays: Callable[[Key], Arrays]) -> Dict[Key, List[Key]]:
+        """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here.
+
+        ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
+        slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
+        for parameters.
+        """
+        made = self._keys.new_keys(sum(map(len, slices.values())) + 1)
+        names = iter(made)
+        order_key = self.order_key = made[-1]
+        keys: Dict[Key, List[Key]] = {}
+        values: List[mx.nd.NDArray] = []
+        for key, parts in slices.items():
+            keys[key] = [next(names) for _ in parts]
+            if self._raw.rank == 0:
+                value, own = arrays(key)
+                self._raw.pull(key, value)
+                value.wait_to_read()                # the slices have engine variables of their own
+            else:                                   # the store takes rank 0's values; these never get memory
+                shape = self._keys.shapes[key]
+                own = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
+            values += own
+        self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
+        self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])     # at once: each call waits for all workers
+        for name in made:
+            self._keys.made(name)
+        self._service.append(order_key)
+        number = self._keys.number
+        self.wrapping = self._wrapping({number(name): number(key) for key, names in keys.items() for name in names})
+        if self.wrapping is not None:
+            self._send(self.wrapping.wrap(optimizer) if optimizer is not None else None)
+            if self._keys.shapes and not self._known():     # without keys that were made in time, nothing will be pushed to ours
+                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
+        return keys
+
+    def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
+        """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
+        none, as all other workers do. Blocks until every worker is here."""
+        array = mx.nd.array(encoded(mine, self.units))
+        self._raw.pushpull(self.order_key, array, array)
+        return decoded(array.asnumpy())

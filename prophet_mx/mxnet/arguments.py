@@ -1,0 +1,158 @@
+"""What a caller hands to a scheduled store, checked before anything is sent. Every error is a :class:`~prophet_mx.KVStoreError`, and the
+store is then as it was before the call.
+
+MXNet itself leaves much of this to the servers: a wrong size or an object that is no optimizer ends a server process, after which all
+workers wait for ever. What MXNet refuses by itself is refused here with an error that is also MXNet's (errors.py).
+"""
+import math
+import operator
+from typing import Any, List, Optional, Type
+
+import mxnet as mx
+
+from .. import _core
+from ..config import shown
+from ..errors import KVStoreError
+from .arrays import as_list, shape_of
+from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
+from .keys import MAX_KEY, SURE, KeyBook
+
+MAX_DEVICES = 64            # as MAX_OUTS of _ext/parameter.pyx
+COMPRESSIONS = ("none", "2bit")
+
+
+def check_key(key: Any) -> None:
+    """A key is a text that is not empty or a whole number from 0."""
+    if isinstance(key, str) and key or isinstance(key, int) and not isinstance(key, bool) and 0 <= key <= MAX_KEY:
+        return
+    kind: Type[KVStoreError] = KVStoreTypeError
+    if isinstance(key, (str, int)):
+        kind = KVStoreMXNetError if isinstance(key, str) or abs(key) <= MAX_KEY else KVStoreOverflowError
+    raise kind(f"key {shown(key):.80} is not allowed; allowed: a text, or a whole number from 0 to 2**31 - 1")
+
+
+def check_lists(key: Any, **lists: Any) -> None:
+    """Where the key is a list, so are all the others, of the same length; None is none."""
+    for name, values in lists.items():
+        if values is None:
+            continue
+        if not isinstance(values, (list, tuple)) or len(values) != len(key):
+            what = f"{len(values)}" if isinstance(values, (list, tuple)) else f"a {type(values).__name__}"
+            raise KVStoreTypeError(f"{len(key)} keys need a list of {len(key)} for {name}, not {what}")
+    if not key:
+        raise KVStoreMXNetError("an empty list of keys")
+    if len({isinstance(name, str) for name in key}) > 1:
+        raise KVStoreTypeError("a list of keys of different types: the keys of one store are all texts or all numbers")
+
+
+def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
+    """The array of each device, of one key."""
+    arrays = as_list(value)
+    if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
+        kind: Type[KVStoreError] = KVStoreTypeError if arrays else KVStoreMXNetError
+        raise kind(f"key {shown(key):.80}: {name} is an NDArray, or a list of one per device, not {_kind(value)}")
+    if len(arrays) > MAX_DEVICES:
+        raise KVStoreError(f"key {shown(key):.80}: {name} has {len(arrays)} arrays; allowed: one per device, at most {MAX_DEVICES}")
+    if len({array.shape for array in arrays}) > 1:
+        raise KVStoreMXNetError(f"key {shown(key):.80}: {name} has arrays of different shapes: "
+                                + ", ".join(sorted({str(array.shape) for array in arrays})))
+    if name == "value" and len({(array.stype, array.dtype) for array in arrays}) > 1:
+        raise KVStoreMXNetError(f"key {shown(key):.80}: value has arrays of different types")
+    return arrays
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, of a list those in it. Not its ``repr``, which for an array waits until its value is there."""
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(type(one).__name__ for one in value[:4]) + (", ...]" if len(value) > 4 else "]")
+    return type(value).__name__
+
+
+def checked_priority(priority: Any) -> int:
+    """The priority as an int of 32 bits."""
+    try:
+        number = operator.index(priority)
+    except TypeError:
+        raise KVStoreTypeError(f"priority={shown(priority):.80} is not allowed; allowed: a whole number of 32 bits") from None
+    if not -MAX_KEY <= number <= MAX_KEY:
+        raise KVStoreOverflowError(f"priority={shown(priority):.80} is not allowed; allowed: a whole number of 32 bits")
+    return number
+
+
+def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
+    """The arguments of init and of broadcast."""
+    if not isinstance(key, (list, tuple)):
+        key, value, out = [key], [value], None if out is None else [out]
+    check_lists(key, value=value, out=out)
+    if value is None:
+        raise KVStoreTypeError(f"key {shown(key[0]):.80}: no value")
+    for place, name in enumerate(key):
+        check_key(name)
+        if name in book.initialised or name in key[:place]:
+            raise KVStoreMXNetError(f"key {name!r} is initialised already")
+        if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
+            raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all texts or all numbers")
+        array = arrays_of(name, "value", value[place])[0]
+        if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
+            raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
+        number = book.unplaceable(name, place, math.prod(array.shape))
+        if number is not None:
+            raise KVStoreMXNetError(f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times 9973 "
+                                    f"overflows 32 bits; numbers up to {SURE} are safe")
+
+
+def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
+    """The arguments of a key's push, pull or pushpull; None is an argument that is not given. ``typed``: an optimizer on the servers will
+    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it."""
+    check_key(key)
+    if book.initialised and key not in book.initialised:
+        raise KVStoreMXNetError(f"key {key!r} was not initialised through this store (which has {len(book.initialised)} keys); initialise "
+                                "all keys after it was wrapped")
+    known = book.shapes.get(key) if buffer is None else shape_of(buffer)
+    for name, given in (("value", value), ("out", out)):
+        if given is None:
+            continue
+        for array in arrays_of(key, name, given):
+            if known is not None and array.shape != known.shape:
+                raise KVStoreMXNetError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
+            if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
+                raise KVStoreMXNetError(f"key {key!r}: {name} is of type {array.dtype.__name__}, the parameter of {known.dtype.__name__}")
+            if buffer is not None and array.stype != "default":
+                raise KVStoreMXNetError(f"key {key!r}: {name} is {array.stype}, the parameter is dense")
+    if value is not None and out is not None:
+        mine, other = as_list(value)[0], as_list(out)[0]
+        if mine.shape != other.shape:
+            raise KVStoreMXNetError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
+        if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
+            raise KVStoreMXNetError(f"key {key!r}: out is of another type than value, {mine.dtype.__name__}")
+
+
+def fit(native: "_core.Parameter", given: Any) -> bool:
+    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them; fast, as every call asks."""
+    arrays = as_list(given)
+    try:
+        return 0 < len(arrays) <= MAX_DEVICES and all([native.fits(array.handle.value) for array in arrays])
+    except AttributeError:                              # something in it is no array
+        return False
+
+
+def check_optimizer(optimizer: Any) -> None:
+    """An instance of MXNet's Optimizer: anything else ends the servers."""
+    if not isinstance(optimizer, mx.optimizer.Optimizer):
+        raise KVStoreAttributeError("an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not "
+                                    + _kind(optimizer))
+
+
+def check_compression(parameters: Any) -> None:
+    """A dict with a type that MXNet has, and a positive threshold if there is one."""
+    if not isinstance(parameters, dict) or parameters.get("type") not in COMPRESSIONS or set(parameters) - {"type", "threshold"}:
+        kind: Type[KVStoreError] = KVStoreMXNetError if isinstance(parameters, dict) else KVStoreTypeError
+        raise kind(f"compression {shown(parameters):.80} is not allowed; allowed: a dict such as "
+                   "{'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS))
+    threshold: Optional[float]
+    try:
+        threshold = float(parameters.get("threshold", 0.5))
+    except (TypeError, ValueError, OverflowError):
+        threshold = None
+    if threshold is None or not 0 < threshold < math.inf:
+        raise KVStoreMXNetError(f"threshold={shown(parameters['threshold']):.80} is not allowed; allowed: a positive, finite number")

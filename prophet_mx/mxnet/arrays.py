@@ -1,0 +1,42 @@
+"""Small helpers on MXNet arrays."""
+import ctypes
+from typing import Any, List, Sequence, Tuple
+
+import mxnet as mx
+from mxnet.base import NDArrayHandle, check_call
+
+from ..planning.partition import Slice
+from .keys import Shape
+
+Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]      # a parameter's buffer, and its units in the same memory
+
+
+def as_list(value: Any) -> List[mx.nd.NDArray]:
+    """One array, or a list with one array per device, as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def shape_of(array: mx.nd.NDArray) -> Shape:
+    """What the array holds."""
+    dtype = array.dtype
+    return Shape(array.shape, dtype, array.size, array.size * dtype(0).itemsize)
+
+
+def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """An array over the same memory, with an engine variable of its own: ops on it do not wait for ops on the original.
+
+    Through DLPack's C functions: the Python ones would wait for the original's pending ops.
+    """
+    managed, handle = ctypes.c_void_p(), NDArrayHandle()
+    check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
+    check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
+    return mx.nd.NDArray(handle)
+
+
+def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: Sequence[Slice]) -> Arrays:
+    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if there are none."""
+    buffer = mx.nd.empty(shape, ctx=context, dtype=dtype)
+    if not parts:
+        return buffer, [buffer]
+    flat = buffer.reshape((-1,))
+    return buffer, [alias(flat[part.start:part.stop]) for part in parts]

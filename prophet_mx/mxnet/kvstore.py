@@ -1,0 +1,501 @@
+"""ScheduledKVStore: MXNet's KVStore API.
+
+A dense parameter of a ``dist_sync`` store takes the scheduled path (data_path.py): its gradient is copied into a buffer of ours, and
+the wrapped store sends that buffer when the compiled scheduler says so. Everything else goes straight to the wrapped store.
+
+Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread. No call waits for the network, except those that do so
+in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
+"""
+import logging
+import os
+import pickle
+from contextlib import nullcontext
+from typing import Any, ContextManager, Dict, Optional
+
+import mxnet as mx
+from mxnet.base import KVStoreHandle
+from mxnet.kvstore import KVStore
+
+from ..config import Config
+from ..errors import ConfigError, KVStoreError, ProphetError
+from ..monitoring.metrics import set_up_logging
+from .agreement import Agreeing, Wrapping
+from .api import bind
+from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
+from .arrays import as_list, shape_of
+from .data_path import Parameter, ScheduledPath
+from .errors import KVStorePicklingError, KVStoreTypeError
+from .keys import Key, KeyBook
+from .process_exit import attend, end, leave_alone
+from .shared_settings import differences
+from .slice_optimizer import slicing_allowed
+
+logger = logging.getLogger("prophet_mx")
+
+COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
+FIRST_PUSH = "the other workers, which have to push their first gradient as well"
+NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
+
+
+class ScheduledKVStore(KVStore):
+    """A KVStore that schedules the gradient traffic of the ``dist_sync`` store it wraps.
+
+    Parameters
+    ----------
+    kv : the store to wrap, from ``mx.kv.create``. The wrapper takes it over: use only the wrapper afterwards. Stores that are not
+        scheduled (local, device, dist_async, ``p3``) behave as without the wrapper.
+    **settings : fields of :class:`~prophet_mx.Config`; each wins over its ``PROPHET_`` environment variable. From the first push on,
+        ``policy``, ``unit``, ``bandwidth`` and ``warmup`` are rank 0's on all workers.
+
+    Raises
+    ------
+    ConfigError
+        a setting is wrong.
+    ProfileError
+        the file that ``profile`` names holds no profile.
+    KVStoreError
+        ``kv`` is not a native MXNet store, or is wrapped already, or a thread cannot be started.
+    UnsupportedMXNetError
+        this MXNet's engine is not one the compiled core knows.
+
+    >>> import mxnet as mx
+    >>> kv = ScheduledKVStore(mx.kv.create("dist_sync"))                    # doctest: +SKIP
+    >>> module.fit(data, kvstore=kv, num_epoch=10)                          # doctest: +SKIP
+    """
+
+    automatic = False       # made by prophet_mx.mxnet.automatic: the script may still wrap it itself, as if it were a plain store
+
+    def __init__(self, kv: KVStore, **settings: Any) -> None:
+        # First of all: __del__ runs also when this raises, and must find a handle that is safe to free.
+        self.handle = KVStoreHandle()
+        self._path: Optional[ScheduledPath] = None
+        self._config, notes = Config.read(**settings)
+        set_up_logging(self._config)
+        if isinstance(kv, ScheduledKVStore):
+            if not kv.automatic or kv._met:
+                raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
+            kv.close()                          # for what it holds open; it stays a store until this one takes over
+        if not isinstance(kv, KVStore):
+            raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
+        if not kv.handle:
+            raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
+        reason = _why_unscheduled(kv, self._config)
+        # What can fail comes before the wrapper takes over the store.
+        keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000))
+        path = None
+        if not reason:
+            bind()
+            path = ScheduledPath(kv, self._config, keys)
+            path.start()
+        self._take_over(kv._given_back() if isinstance(kv, ScheduledKVStore) else kv)
+        self._path = path
+        if notes and self.rank == 0:
+            logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
+        self._keys = keys
+        self._optimizer: Optional[bytes] = None     # as it was when it was set
+        self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
+        self._compression = 1                       # factor by which MXNet makes gradients smaller
+        self._met = False                           # whether the workers have met, at their first push
+        self._refused = ""                          # why they have agreed to send nothing
+        self._passing = path is None and _is_synchronous(self)      # until they have met: by its own settings it schedules nothing
+        if path is None:
+            level = logging.INFO if self._config.policy == "off" else logging.WARNING
+            logger.log(level, "gradient traffic is not scheduled: %s", reason)
+            if self._config.timeline:
+                logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
+            return
+        attend(self)
+
+    def _take_over(self, kv: KVStore) -> None:
+        """Become the sole owner of the store's handle: two owners would free it twice."""
+        super().__init__(kv.handle)
+        kv.handle = KVStoreHandle()
+        self._updater = kv._updater
+        self._updater_func = kv._updater_func
+        self._str_updater_func = kv._str_updater_func
+
+    def _given_back(self) -> KVStore:
+        """The plain store again, of one that was closed; this one is then of no more use."""
+        self._path = None
+        plain = KVStore(self.handle)
+        self.handle = KVStoreHandle()
+        plain._updater, plain._updater_func, plain._str_updater_func = self._updater, self._updater_func, self._str_updater_func
+        return plain
+
+    # -- keys ----------------------------------------------------------------------------------------------------------------
+
+    def init(self, key, value) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._path is not None:
+            check_init(self._keys, key, value)
+        self._check_new(key)
+        with self._watched("the other workers, which have to initialise this key as well"):
+            super().init(key, value)
+        self._register(key, value)
+
+    def broadcast(self, key, value, out, priority: int = 0) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.broadcast`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._path is not None:
+            check_init(self._keys, key, value, out)
+            priority = checked_priority(priority)
+        self._check_new(key)
+        with self._watched("the other workers, which have to initialise this key as well"):
+            super().broadcast(key, value, out, priority)
+        self._register(key, value)
+
+    def _check_new(self, key: Any) -> None:
+        """Since the workers have met there are keys of ours, also where nothing is scheduled: none is made again, and a text key has
+        another number than it would have without them, which is right only if the optimizer on the servers knows ours."""
+        if not self._met:
+            return
+        for name in as_list(key):
+            if isinstance(name, (str, int)) and self._keys.is_own(name):
+                raise KVStoreError(f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first "
+                                   "push")
+            if isinstance(name, str) and self._wrapping is None:
+                raise KVStoreError(f"key {name!r:.80} comes too late: others were made before the store was wrapped; wrap it first")
+
+    def _barrier(self) -> None:
+        with self._watched("the other workers at a barrier"):
+            super()._barrier()
+
+    def _watched(self, what: str) -> ContextManager[None]:
+        """While the caller waits for this, the watchdog counts the time."""
+        return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
+
+    def _register(self, key: Any, value: Any) -> None:
+        for name, array in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
+            array = as_list(array)[0]
+            self._keys.add(name, shape_of(array) if array.stype == "default" else None)
+
+    def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.set_optimizer`.
+
+        Raises
+        ------
+        KVStoreError
+            this is no optimizer or one that cannot be pickled, or gradients are sliced already and it is not known to be exact on
+            slices. Nothing was sent.
+        """
+        if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
+            super().set_optimizer(optimizer)
+            if self._passing:
+                self._optimizer = pickle.dumps(optimizer)
+            return
+        check_optimizer(optimizer)
+        try:
+            pickled = pickle.dumps(optimizer)
+        except Exception as error:              # whatever the optimizer's own parts raise
+            why = " ".join(str(error).split())
+            raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {why}") from error
+        if self._wrapping is None:
+            super().set_optimizer(optimizer)
+        else:
+            if self._wrapping.parameters and not slicing_allowed(optimizer):
+                raise KVStoreError(f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
+                                   "first gradient was pushed; set the optimizer before that")
+            super().set_optimizer(self._wrapping.wrap(pickled))
+        self._optimizer = pickled
+
+    # -- the scheduled path --------------------------------------------------------------------------------------------------
+
+    def pushpull(self, key, value, out=None, priority: int = 0) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.pushpull`, sent when the scheduler says so.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
+        if self._passing and self._compression == 1:
+            self._meet(key)
+        if self._path is None or self._compression != 1:             # with compression MXNet refuses, in its own words
+            super().pushpull(key, value, out, priority)
+            return
+        priority = checked_priority(priority)
+        if isinstance(key, (list, tuple)):
+            self._check_all(key, value, out)
+            for i, name in enumerate(key):
+                self.pushpull(name, value[i], None if out is None else out[i], priority)
+            return
+        self._check(key, value, out)
+        parameter = self._path.parameters.get(key) or self._schedule(key, value)
+        if parameter is None:
+            super().pushpull(key, value, out, priority)
+            return
+        sources = as_list(value)
+        targets = sources if out is None else as_list(out)
+        iteration = self._path.next_iteration(parameter)
+        if len(sources) == 1 and len(targets) == 1:
+            parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
+            return
+        self._path.pack(parameter, sources, priority)
+        parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
+
+    def push(self, key, value, priority: int = 0) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
+        if self._passing:
+            self._meet(key)
+        if self._path is None:
+            super().push(key, value, priority)
+            return
+        priority = checked_priority(priority)
+        if isinstance(key, (list, tuple)):
+            self._check_all(key, value)
+            for i, name in enumerate(key):
+                self.push(name, value[i], priority)
+            return
+        self._check(key, value)
+        parameter = self._path.parameters.get(key) or self._schedule(key, value)
+        if parameter is None:
+            super().push(key, value, priority)
+            return
+        sources = as_list(value)
+        iteration = self._path.next_iteration(parameter)
+        self._path.pack(parameter, sources, priority)
+        parameter.native.push(iteration, priority)
+
+    def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
+        orders it.
+
+        Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
+        """
+        if self._path is None:
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        priority = checked_priority(priority)
+        if out is None:
+            raise KVStoreTypeError(f"key {key!r:.80}: no array to pull into")
+        if isinstance(key, (list, tuple)):
+            check_lists(key, out=out)
+            for name, targets in zip(key, out):
+                check_transfer(self._keys, name, None, targets, False)
+        else:
+            check_transfer(self._keys, key, None, out, False)
+        if not (self._path.layout.slices or self._path.traced):
+            super().pull(key, out, priority, ignore_sparse)
+            return
+        if isinstance(key, (list, tuple)):
+            for name, targets in zip(key, out):
+                self.pull(name, targets, priority, ignore_sparse)
+            return
+        if key not in self._path.layout.slices:
+            super().pull(key, out, priority, ignore_sparse)
+            self._path.note_landed(key, out)
+            return
+        shape = self._keys.shapes[key]
+        parameter = self._path.parameters.get(key) or self._schedule(key, mx.nd.empty(shape.shape, dtype=shape.dtype))
+        if not fit(parameter.native, out):
+            check_transfer(self._keys, key, None, out, True, parameter.buffer)
+        super().pull(parameter.keys, parameter.arrays, priority)
+        parameter.native.join()
+        for target in as_list(out):
+            parameter.native.unpack(target.handle.value)
+        self._path.note_landed(key, out)
+
+    def _check_all(self, keys: Any, values: Any, outs: Any = None) -> None:
+        """Every key's arguments, before the first is sent."""
+        check_lists(keys, value=values, out=outs)
+        for i, key in enumerate(keys):
+            self._check(key, values[i] if values is not None else None, None if outs is None else outs[i])
+
+    def _check(self, key: Any, value: Any, out: Any = None) -> None:
+        """The arguments of one key's push or pushpull."""
+        try:
+            parameter = self._path.parameters.get(key)
+        except TypeError:                               # not even a thing that a dict can hold
+            parameter = None
+        if parameter is None or not (fit(parameter.native, value) and (out is None or fit(parameter.native, out))):
+            check_transfer(self._keys, key, (None,) if value is None else value, out, self._optimizer is not None,
+                           parameter and parameter.buffer)
+
+    def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
+        """Put a key on the scheduled path at its first push; None if it is not scheduled."""
+        sample = as_list(value)[0]
+        if self._refused:
+            raise KVStoreError(self._refused)
+        if not self._met:
+            self._meet(key, sample)
+        if self._path is None or not self._path.takes(key, sample):
+            return None
+        return self._path.add(key, sample, self.handle)
+
+    # -- the first push --------------------------------------------------------------------------------------------------------
+
+    def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
+        """Before anything is pushed: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a synchronous
+        store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's own settings
+        schedule nothing."""
+        self._passing, self._met = False, True
+        if isinstance(key, (str, int)):
+            self._keys.gradient(key)                    # the agreement has to know of a key that was made before the store was wrapped
+        raw = _Unscheduled(self)
+        agreeing = Agreeing(raw, self._keys, self._compression != 1)
+        with self._watched(FIRST_PUSH):
+            scheduled, config = agreeing.settings(self._config, self._path is not None, self._optimizer)
+            if not scheduled:
+                self._wrapping = agreeing.pass_through(self._optimizer)
+        changed = differences(self._config, config)
+        if not scheduled and config.policy != "off" and self._path is not None:
+            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", self.rank, NAIVE)
+        elif changed:
+            logger.warning("worker %d: all workers use rank 0's settings: %s", self.rank, changed)
+        if not scheduled:
+            self._unschedule()
+            return
+        self._config = config
+        if self._path is None:
+            self._path = self._new_path(config)
+        elif changed:
+            self._path.adopt(config)
+        try:
+            with self._watched(FIRST_PUSH):
+                self._wrapping = self._path.agree(raw, agreeing, self.handle, sample, self._optimizer)
+        except KVStoreError as error:
+            self._refused = str(error)
+            raise
+        if self._path.in_order:
+            self._unschedule()
+
+    def _unschedule(self) -> None:
+        """From here on as if it had never been scheduled."""
+        self.close()
+        self._path = None
+
+    def _new_path(self, config: Config) -> ScheduledPath:
+        """For a worker whose own settings schedule nothing, while the others wait for it."""
+        try:
+            if _is_naive():
+                raise KVStoreError(f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
+                                   "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
+                                   "this worker, or set PROPHET_POLICY=off for rank 0")
+            bind()
+            path = ScheduledPath(self, config, self._keys)
+        except ProphetError:
+            leave_alone(self.handle)                    # this process can end though the others wait
+            raise
+        path.compression = self._compression
+        path.start()
+        attend(self)
+        return path
+
+    # -- the timeline --------------------------------------------------------------------------------------------------------
+
+    def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
+        """Write a trace of the job from now on, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
+
+        Parameters
+        ----------
+        path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
+            ``{rank}`` is replaced. An old file of this name is replaced.
+        limit : bytes that it may take (``Config.timeline_limit`` by default). From half of that on, only some iterations are written.
+
+        Returns
+        -------
+        str
+            the path of the file, which is valid JSON after every write, some times a second.
+
+        Raises
+        ------
+        ConfigError
+            the path or the limit is not allowed, or the file cannot be created.
+        KVStoreError
+            a timeline is being written already, nothing is scheduled, or its thread cannot be started.
+        """
+        settings = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
+        config = Config.from_env({}, **settings)
+        if config.timeline is None:
+            raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
+        if self._path is None:
+            raise KVStoreError("a timeline shows scheduled traffic, and nothing is scheduled here; the log says why")
+        return self._path.start_timeline(config.timeline, config.timeline_limit if limit else self._config.timeline_limit)
+
+    def timeline_stop(self) -> Optional[str]:
+        """End the trace. The path of the file, None if none was being written."""
+        return None if self._path is None else self._path.stop_timeline()
+
+    # -- the rest ------------------------------------------------------------------------------------------------------------
+
+    def set_gradient_compression(self, compression_params) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong parameters."""
+        if self._path is not None:
+            check_compression(compression_params)
+        super().set_gradient_compression(compression_params)
+        self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
+        if self._path is not None:
+            self._path.compression = self._compression
+
+    def stats(self) -> Dict[str, Any]:
+        """What the scheduler did and learned so far.
+
+        Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
+        ``blocks`` (groups of units released together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
+        (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
+        ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps``
+        (list of lists of parameter names) and ``step_times`` (seconds after the iteration's first ready gradient), both empty until
+        learned; ``failure`` (the internal error that ended scheduling, in words, '' without one). Only ``policy`` ("off") where nothing is
+        scheduled.
+        """
+        return {"policy": "off"} if self._path is None else self._path.stats()
+
+    def close(self) -> None:
+        """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched any more. Called at exit; may
+        be called again."""
+        if self._path is not None:
+            self._path.close()
+
+    def __del__(self) -> None:
+        if not self.handle:
+            return
+        if self._path is None:
+            super().__del__()
+        elif not self._path.forked():               # freeing it would speak to the servers in the parent's name
+            handle, self.handle = self.handle, KVStoreHandle()
+            end(self._path, handle)
+
+
+def _environment_int(name: str, default: int) -> int:
+    """A number from 1 that MXNet itself reads from the environment."""
+    text = os.environ.get(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{name}={text!r} is not allowed; allowed: a whole number from 1")
+    return number
+
+
+def _why_unscheduled(kv: KVStore, config: Config) -> str:
+    """Why this store's traffic is not scheduled, or ''."""
+    if config.policy == "off":
+        return "the policy is off"
+    if "dist" not in kv.type:
+        return f"the store is '{kv.type}', not dist_sync"
+    if "async" in kv.type:
+        return f"the store is '{kv.type}', where updates do not wait for one another"
+    if kv._is_p3:
+        return "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling"
+    if _is_naive():
+        return f"{NAIVE} runs every operation inside the call that pushes it"
+    return ""
+
+
+def _is_naive() -> bool:
+    return os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine"
+
+
+def _is_synchronous(kv: KVStore) -> bool:
+    """Whether this is a store whose traffic could be scheduled, as it then is on all workers."""
+    return "dist" in kv.type and "async" not in kv.type and not kv._is_p3
+
+
+class _Unscheduled:
+    """The wrapped store's own operations, for what workers agree on before anything is scheduled."""
+
+    def __init__(self, store: ScheduledKVStore) -> None:
+        plain = super(ScheduledKVStore, store)
+        self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
+        self.push, self.pushpull, self.set_optimizer, self.barrier = plain.push, plain.pushpull, plain.set_optimizer, plain._barrier
+        self.rank, self.num_workers = store.rank, store.num_workers

@@ -1,0 +1,146 @@
+"""How workers in the middle of a job come to share another total order, without any of them ever waiting for another.
+
+The layout is agreed on before anybody knows when gradients become ready, so the total order begins as the order of init. A profile
+gives a better one (planning/orders.py): workers that are not equally fast then send the same things at about the same time, and what one
+sends ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other for ever.
+
+So with the pushes of one key, the *clock*, which every worker pushes equally often, each sends the same messages on a key of our own,
+in rounds:
+
+1. the orders: rank 0's, from its profile, if they are not those in use any more; zeros from the others, so that the sum is rank 0's.
+   Who has received new ones uses them, without a lead limit.
+2. a report, some pushes later, and again: 0 from those who have received this round's orders, 1 from the others. When the sum is 0, all
+   workers use the same orders, and the lead limit counts again.
+
+A worker without a lead limit makes nobody wait (see scheduler.pyx), and no message is waited for: whether one has come is looked at
+when the clock is pushed. Answers come in the order of the messages, so what a worker uses is never older than what its reports say.
+
+A worker on which something of this fails still sends every message. One that did not would leave the others without answers: they would
+keep their orders, and no lead limit, which does no harm, but MXNet would wait for those answers as soon as it waits for everything, at the
+latest when it ends. What it sends are zeros: no orders, and a report that is true, as a worker that has failed holds nothing back by any
+order. So the others go on as before.
+"""
+from types import SimpleNamespace
+from typing import Callable, List, NamedTuple, Optional
+
+import mxnet as mx
+import numpy as np
+from mxnet.kvstore import KVStore
+
+from .. import _core
+from ..planning.orders import Orders
+from .keys import Key
+
+ROUND = 50                  # pushes of the clock: how soon a changed profile or rate is followed
+REPORTS = (2, 4, 8)         # pushes of the clock after that with a round's orders
+
+
+def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
+    """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
+    message = np.zeros(2 * units + 1, dtype=np.float32)
+    if orders is not None:
+        message[0] = 1
+        message[1:units + 1], message[units + 1:] = orders.ranks, orders.positions
+    return message
+
+
+def decoded(message: np.ndarray) -> Optional[Orders]:
+    """What :func:`encoded` was given."""
+    numbers = message.astype(int).tolist()
+    units = len(numbers) // 2
+    return Orders(numbers[1:units + 1], numbers[units + 1:]) if numbers[0] == 1 else None
+
+
+class Message(NamedTuple):
+    """One that was sent and whose answer was not read yet."""
+
+    arrival: _core.Arrival      # true once the answer is there
+    answer: mx.nd.NDArray
+    has_orders: bool            # it is a round's first; else a report
+
+
+class OrderExchange:
+    """One worker's part in it.
+
+    Parameters
+    ----------
+    store : handle of the wrapped store; it must outlive this.
+    key : that the messages go through, of 2 * ``units`` + 1 float32.
+    first : number of the clock's push with which the first orders are sent, the same on all workers.
+    """
+
+    def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, first: int) -> None:
+        self._store = SimpleNamespace(handle=store)         # what KVStore's methods need of a store; does not own it
+        self._key = key
+        self._units = units
+        self._first = first
+        self._pushes = self._requests = 0
+        self._failed = False
+        self._array = mx.nd.zeros((2 * units + 1,))
+        self._messages: List[Message] = []
+        self._sent = self._received = 0                     # rounds whose orders were
+        self._unsettled = False                             # new orders are used, and not known to be by all
+
+    def clock_pushed(self, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
+        """The clock was pushed once more. Never blocks. Keeps none of these: they belong to who keeps this.
+
+        Parameters
+        ----------
+        own : this worker's orders, None if it has no new ones; called when they are to be sent.
+        use : takes the new orders, with no lead limit until ``settled`` is called.
+
+        Raises
+        ------
+        Exception
+            something failed, for the first time: the caller holds nothing back from now on, but goes on calling this.
+        """
+        self._pushes += 1
+        within = (self._pushes - self._first) % ROUND if self._pushes >= self._first else -1
+        requests = self._requests
+        try:
+            if not self._failed:
+                self._take_part(within, own, use, settled)
+        except Exception:
+            self._failed = True
+            self._messages.clear()
+            raise
+        finally:
+            if within in (0, *REPORTS) and self._requests == requests:
+                self._array[:] = 0
+                self._request()
+
+    def _take_part(self, within: int, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None],
+                   settled: Callable[[], None]) -> None:
+        """Look at what has come, and send what is due so many pushes after a round's beginning."""
+        while self._messages and self._messages[0].arrival:
+            self._read(self._messages.pop(0), use, settled)
+        if within == 0:
+            self._sent += 1
+            self._send(encoded(own(), self._units), True)
+        elif within in REPORTS:
+            report = encoded(None, self._units)
+            report[0] = self._received < self._sent
+            self._send(report, False)
+
+    def _send(self, message: np.ndarray, has_orders: bool) -> None:
+        self._array[:] = mx.nd.array(message)
+        self._request()
+        answer = self._array.copy()
+        self._messages.append(Message(_core.Arrival(answer.handle.value), answer, has_orders))
+
+    def _request(self) -> None:
+        """All through one array, so that the engine sends one message after the other; each answer is copied from it."""
+        KVStore.pushpull(self._store, self._key, self._array, self._array)
+        self._requests += 1
+
+    def _read(self, message: Message, use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
+        answer = message.answer.asnumpy()
+        if message.has_orders:
+            self._received += 1
+            orders = decoded(answer)
+            if orders is not None:
+                self._unsettled = True
+                use(orders)
+        elif self._unsettled and answer[0] == 0:
+            self._unsettled = False
+            settled()

@@ -1,0 +1,161 @@
+"""How a process with scheduled stores ends, whichever way it does, and what its forks inherit.
+
+MXNet drops ops that are still queued when it shuts down, and waits for the other workers while it frees a store. So everything held is
+released first, what was pushed is waited for, and from then on an alarm without Python tells for whom the process waits.
+"""
+import _thread
+import atexit
+import gc
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Dict, List, Optional
+
+import mxnet as mx
+from mxnet.base import _LIB, check_call
+
+from .. import _core
+from ..launcher.job import EXIT_STALLED
+from ..threads import in_own_thread
+
+if TYPE_CHECKING:
+    from .data_path import ScheduledPath
+    from .kvstore import ScheduledKVStore
+
+logger = logging.getLogger("prophet_mx")
+
+COLLECTION = 10.0       # seconds for which the exit handler waits, at most, until the garbage collector has ended in another thread
+
+_live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()
+_handed_over: List["_End"] = []         # ends that are not over, of stores whose __del__ could not wait for them
+_collector: Optional[int] = None        # the thread in which the garbage collector runs
+
+
+def attend(store: "ScheduledKVStore") -> None:
+    """From now on, until it is closed, the end of the process and its forks take care of this store."""
+    _live.add(store)
+
+
+def leave_alone(handle: mx.base.KVStoreHandle) -> None:
+    """When this store is freed, do not wait for the other workers: they may not come, or there is nobody to tell."""
+    check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
+
+
+def end(path: "ScheduledPath", handle: mx.base.KVStoreHandle) -> None:
+    """The end of a store that nobody refers to any more: its path is stopped and its handle freed, which waits for other workers.
+
+    Who drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the middle of
+    anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which one of
+    the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
+    """
+    ending = _End(path, handle)
+    if _collector != threading.get_ident() and not in_own_thread():
+        ending.carry_out()
+        return
+    _handed_over.append(ending)
+    try:
+        _thread.start_new_thread(ending.carry_out, ())      # Thread.start() takes locks, and waits for the thread
+    except RuntimeError:
+        pass                                                # no room for a thread: at exit, then
+
+
+class _End:
+    """Carried out once, by whoever is first; the others wait until it is over.
+
+    Contract: uses none of the path's arrays. The collector may have freed them, as it finalises all that is garbage together.
+    """
+
+    def __init__(self, path: "ScheduledPath", handle: mx.base.KVStoreHandle) -> None:
+        self.path: Optional["ScheduledPath"] = path         # until it is over
+        self._handle = handle
+        self._lock = threading.Lock()
+
+    def carry_out(self) -> None:
+        with self._lock:
+            if self.path is None:
+                return
+            # MXNet waits for the engine when it frees a store, so nothing may be held; and for the other workers, so that is watched.
+            self.path.stop()
+            try:
+                if self.path.watchdog.scheduler_gone:
+                    leave_alone(self._handle)
+                with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
+                    check_call(_LIB.MXKVStoreFree(self._handle))
+            finally:
+                self.path.watchdog.close()
+                self.path = None
+                if self in _handed_over:
+                    _handed_over.remove(self)
+
+
+def _note_collection(phase: str, info: Dict[str, Any]) -> None:
+    """The garbage collector begins or ends."""
+    global _collector
+    _collector = threading.get_ident() if phase == "start" else None
+
+
+def _at_exit() -> None:
+    """Registered after MXNet's own exit handler, so it runs before it."""
+    stores = [store for store in _live if store._path is not None and not store._path.forked()]
+    ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
+    code = 130 if ended_by is not None and issubclass(ended_by, KeyboardInterrupt) else 1
+    try:
+        for store in stores:
+            store._path.stop()
+            if ended_by is not None:
+                store._path.watchdog.hurry(code)
+            if ended_by is not None or store._path.watchdog.scheduler_gone:
+                leave_alone(store.handle)
+        mx.nd.waitall()
+    except mx.base.MXNetError as error:
+        logger.error("while finishing at exit: %s", error)
+    finally:
+        for store in stores:
+            _set_alarms(store)
+            store.close()
+        _await_handed_over(None if ended_by is None else code)
+        gc.callbacks.remove(_note_collection)               # of our threads none is left, and no new one could be started
+
+
+def _await_handed_over(code: Optional[int]) -> None:
+    """Wait for the end of every store that was handed over. ``code`` is not None: an exception ends the program."""
+    until = time.monotonic() + COLLECTION
+    while _collector not in (None, threading.get_ident()) and time.monotonic() < until:
+        time.sleep(0.001)                                   # a store that it is about to free is in none of our lists
+    for ending in list(_handed_over):
+        path = ending.path
+        if path is not None and code is not None:
+            path.watchdog.hurry(code)
+        ending.carry_out()
+
+
+def _set_alarms(store: "ScheduledKVStore") -> None:
+    """No Python thread may live until MXNet has ended: it waits for the other workers then."""
+    warn, abort = store._config.stall_warn, store._config.stall_abort
+    text = (f"prophet_mx: worker {store.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+            "stopped or dead")
+    try:
+        if warn:
+            _core.alarm(warn, text % warn)
+        if abort:
+            _core.alarm(abort, text % abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
+    except OSError as error:
+        logger.error("nothing will be said if the end of the process waits for other workers: %s", error)
+
+
+def _in_child() -> None:
+    """After a fork, as of a data loader: the child has none of our threads."""
+    paths = [store._path for store in _live] + [ending.path for ending in _handed_over]
+    _handed_over.clear()
+    for path in paths:
+        if path is not None:
+            path.driver.forget_thread()
+            path.watchdog.forget_thread()
+
+
+gc.callbacks.append(_note_collection)
+atexit.register(_at_exit)
+os.register_at_fork(after_in_child=_in_child)

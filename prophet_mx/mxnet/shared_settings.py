@@ -1,0 +1,36 @@
+"""The settings that are rank 0's for all workers: as numbers, which a message can carry, and in words for a worker whose own differ. Pure.
+
+What workers do together goes by these. All other settings are each worker's own: they change when its gradients leave, on which no result
+depends and no deadlock can come of (scheduler.pyx), or what it shows and writes.
+"""
+import dataclasses
+from typing import Any, List, Sequence
+
+import numpy as np
+
+from ..config import POLICIES, Config
+
+SHARED = ("policy", "unit", "bandwidth", "warmup")
+
+
+def encoded(config: Config) -> List[float]:
+    """The shared settings, each as a float32: the bandwidth is rounded, the others are exact. 0 is auto."""
+    return [POLICIES.index(config.policy), config.unit or 0, float(np.float32(config.bandwidth or 0)), config.warmup]
+
+
+def adopted(config: Config, numbers: Sequence[float]) -> Config:
+    """``config`` with the shared settings that :func:`encoded` gave elsewhere."""
+    policy, unit, bandwidth, warmup = numbers
+    return dataclasses.replace(config, policy=POLICIES[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None,
+                               warmup=int(warmup))
+
+
+def differences(own: Config, shared: Config) -> str:
+    """Which of a worker's own settings are not those that count, with both values; '' if none. With the policy ``off`` only that counts."""
+    counting = SHARED[:1] if shared.policy == "off" else SHARED
+    return "; ".join(f"{name}={_shown(getattr(shared, name))}, not {_shown(getattr(own, name))}"
+                     for name, mine, other in zip(counting, encoded(own), encoded(shared)) if mine != other)
+
+
+def _shown(value: Any) -> str:
+    return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,153 @@
+"""The lower bound of an iteration's time, and the ideal schedule that reaches it.
+
+The *ideal link* is fluid (any byte can go at any moment), preemptive (a more urgent byte interrupts at once), full duplex,
+and free of overhead and delay: the answer to a byte arrives as the byte leaves. It carries ``rate`` bytes/s of one worker
+and always sends the most urgent ready byte. :func:`lower_bound` is the time per iteration over such a link.
+
+No schedule gives less:
+
+1. The next forward reads every parameter before the next backward starts, so when a backward starts nothing is in flight.
+   Iterations are alike from one start of backward to the next, and it is enough to look at one of them.
+2. Take the i + 1 most urgent gradients. The ideal link works on them whenever one of them is ready and not sent, since they
+   interrupt all others. A link of the same rate that has sent all of them earlier would have to send faster or before they
+   were ready. So C(i), when all of gradients 0 to i have been sent, is the least possible, for every i at once.
+   (Exchange argument: give the time that any schedule spends on these gradients, or idles while one of them is ready, to the
+   most urgent of them in turn; no C(j) with j <= i becomes later.)
+3. Layer i's forward needs parameter i and the forward of the layers before it. It ends at the largest, over j <= i, of
+   max(B, C(j)) + forward time of layers j to i, where B is the end of backward. That never falls when a C(j) rises, so it is
+   least when all C(j) are. The last layer's end is where the next backward starts; by induction, so is every later one.
+
+What is bounded is one worker with exactly the profile's compute times, whose every byte passes a link of ``rate`` bytes/s on
+its way. Workers that share servers are bounded the same way with their equal share of the busiest link
+(:func:`worker_rate`): a parameter's value needs the bytes of all W workers through the servers' links, and W workers' bytes
+at W times the rate take as long as one worker's bytes at the rate, however unequally the link divides itself.
+"""
+import heapq
+import math
+from typing import List, NamedTuple, Sequence
+
+from ..errors import ConfigError
+from ..profiling.profile import GradientProfile
+from ..profiling.steps import finite
+
+
+class Sending(NamedTuple):
+    """A time in which the ideal link sends nothing but bytes of one gradient (its index); start and end in seconds."""
+
+    gradient: int
+    start: float
+    end: float
+
+
+def worker_rate(goodput: float, workers: int, servers: int) -> float:
+    """One worker's bytes/s when ``workers`` share evenly the links of ``servers``, every link carrying ``goodput`` bytes/s
+    each way: the worker's own link, or its share of the servers' if that is less.
+
+    >>> worker_rate(118e6, workers=2, servers=1)
+    59000000.0
+    """
+    for count, what in ((workers, "workers"), (servers, "servers")):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+            raise ConfigError(f"{what}={count!r} is not allowed; allowed: a whole number from 1")
+    return _checked_rate(goodput) * min(1.0, servers / workers)
+
+
+def communication_seconds(profile: GradientProfile, rate: float) -> float:
+    """Seconds that one iteration's bytes take at ``rate`` bytes/s."""
+    return profile.total_bytes / _checked_rate(rate)
+
+
+def rho(profile: GradientProfile, rate: float) -> float:
+    """Communication time / compute time at ``rate`` bytes/s: scheduling matters most near 1. ProfileError without compute."""
+    compute = profile.compute_seconds
+    return communication_seconds(profile, rate) / compute if compute else math.inf
+
+
+def scaled_to_rho(profile: GradientProfile, rate: float, target: float) -> GradientProfile:
+    """The profile with its sizes scaled so that ``rho`` is ``target`` at ``rate`` bytes/s, its times as they are.
+
+    Sizes stay whole words of 4 bytes. ProfileError without compute times or if the target is not positive.
+    """
+    ratio = rho(profile, rate)
+    return profile.scaled(size=(finite(target) or 0.0) / ratio)
+
+
+def lower_bound(profile: GradientProfile, rate: float) -> float:
+    """Seconds per iteration, in steady state, that no schedule of the profile's gradients over ``rate`` bytes/s can beat.
+
+    It is never less than the compute time nor than the communication time, and usually more than both. The proof is at the
+    top of this module. Cost O(n log n) for n gradients.
+
+    Raises
+    ------
+    ProfileError
+        the profile lacks compute times.
+    ConfigError
+        the rate is not positive and finite.
+    """
+    releases = profile.backward_ready_times()
+    clock = math.fsum(gradient.backward for gradient in profile.gradients)
+    sent = {sending.gradient: sending.end for sending in _send(releases, _durations(profile, rate))}
+    for index, gradient in enumerate(profile.gradients):
+        clock = max(clock, sent[index]) + gradient.forward
+    return clock
+
+
+def replay(profile: GradientProfile, rate: float) -> List[Sending]:
+    """What the ideal link of ``rate`` bytes/s sends when, in order of time; seconds from the iteration's first ready gradient.
+
+    Gradients become ready as :meth:`GradientProfile.ready_times` says; compute times are not needed if that is known. A
+    gradient has several entries if more urgent ones interrupted it.
+    """
+    return _send(profile.ready_times(), _durations(profile, rate))
+
+
+def send_order(profile: GradientProfile, rate: float) -> List[int]:
+    """All gradients in the order in which the ideal link of ``rate`` bytes/s finishes sending them."""
+    return finishing_order(profile.ready_times(), _durations(profile, rate))
+
+
+def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> List[int]:
+    """Pieces of work, most urgent first, in the order in which preemptive strict priority finishes them: piece i is there from
+    ``releases[i]`` on and takes ``durations[i]``."""
+    last = {sending.gradient: place for place, sending in enumerate(_send(releases, durations))}
+    return sorted(last, key=last.__getitem__)
+
+
+def _checked_rate(rate: float) -> float:
+    number = finite(rate)
+    if number is None or number <= 0:
+        raise ConfigError(f"rate={rate!r} is not allowed; allowed: a positive, finite number of bytes/s")
+    return number
+
+
+def _durations(profile: GradientProfile, rate: float) -> List[float]:
+    rate = _checked_rate(rate)
+    return [gradient.bytes / rate for gradient in profile.gradients]
+
+
+def _send(releases: Sequence[float], durations: Sequence[float]) -> List[Sending]:
+    """Preemptive strict priority: at every moment the released gradient of the least index is sent."""
+    left = list(durations)
+    arrivals = sorted(range(len(left)), key=releases.__getitem__, reverse=True)
+    ready: List[int] = []
+    sendings: List[Sending] = []
+    clock = 0.0
+    while arrivals or ready:
+        if not ready:
+            clock = max(clock, releases[arrivals[-1]])
+        while arrivals and releases[arrivals[-1]] <= clock:
+            heapq.heappush(ready, arrivals.pop())
+        current = ready[0]
+        end = clock + left[current]
+        if arrivals and releases[arrivals[-1]] < end:
+            end = releases[arrivals[-1]]
+            left[current] -= end - clock
+        else:
+            heapq.heappop(ready)
+        if sendings and sendings[-1].gradient == current and sendings[-1].end == clock:
+            sendings[-1] = Sending(current, sendings[-1].start, end)
+        else:
+            sendings.append(Sending(current, clock, end))
+        clock = end
+    return sendings
