@@ -22,7 +22,7 @@ JOB = """
     import os, sys, time, urllib.request
     import mxnet as mx
     from prophet_mx import ScheduledKVStore
-    from prophet_mx.monitoring.metrics import ScalarLogger
+    from prophet_mx.metrics import ScalarLogger
     from tensorboardX import SummaryWriter
 
     port, logs = int(sys.argv[1]), sys.argv[2]

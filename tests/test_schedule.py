@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from cluster import PACKAGE_PATH, package_env
-from prophet_mx.launcher.hook import FOLDER, with_hook
+from prophet_mx.launcher.hook import with_hook
 from prophet_mx.launcher.launch import run_job
+from prophet_mx.schedule import FOLDER
 
 JOBS = Path(__file__).resolve().parent / "jobs"
 DOCS = JOBS.parents[1] / "docs"

@@ -130,7 +130,3 @@ def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
         os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
         pass
-
-
-if __name__ == "__main__":
-    sys.exit(main())
