@@ -67,10 +67,10 @@ def test_everything_that_is_wrong_is_named_at_once():
 
 def test_warnings_count_only_if_asked(monkeypatch):
     # In this process: nothing here needs the slow look at MXNet.
-    from prophet_mx.cli import doctor
     from prophet_mx.cli.main import main
+    from prophet_mx.doctor import examination
 
-    monkeypatch.setattr(doctor, "CHECKS", (check_port_variable,))
+    monkeypatch.setattr(examination, "CHECKS", (check_port_variable,))
     monkeypatch.setenv("PORT", "80")
     assert main(["doctor"]) == 0
     assert main(["doctor", "--strict"]) == 1

@@ -26,7 +26,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
                             "estimated_compute")),
     ("prophet_mx.monitoring.metrics", ("ScalarLogger", "between", "Sample")),
     ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
-    ("prophet_mx.cli.doctor", ("examine",)), ("prophet_mx.doctor.checks", ("Finding",)),
+    ("prophet_mx.doctor.examination", ("examine",)), ("prophet_mx.doctor.checks", ("Finding",)),
 )
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")       # with a ~ only the last part of the name is shown

@@ -1,0 +1,31 @@
+"""What ``prophet-mx doctor`` finds: all checks, one after the other."""
+import argparse
+from typing import Callable, Iterator, List, Mapping, Optional, Tuple
+
+from .checks import (ERROR, Finding, Job, check_engine, check_files, check_job, check_mxnet, check_mxnet_settings,
+                     check_port_variable, check_python, check_settings, check_van)
+from .network import check_nic, check_scheduler, check_tcp_info
+
+CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
+    check_python, check_mxnet, check_engine, check_van, check_mxnet_settings, check_settings, check_port_variable, check_files,
+    check_tcp_info, check_job, check_nic, check_scheduler)
+
+
+def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = None) -> List[Finding]:
+    """All checks. ``scheduler`` is its host and port; None for DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT of ``environ``."""
+    if scheduler is None and environ.get("DMLC_PS_ROOT_URI"):
+        try:
+            scheduler = address(f"{environ['DMLC_PS_ROOT_URI']}:{environ.get('DMLC_PS_ROOT_PORT', '')}")
+        except argparse.ArgumentTypeError as error:
+            return [*examine({**environ, "DMLC_PS_ROOT_URI": ""}),
+                    Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
+    job = Job(environ, scheduler)
+    return [finding for check in CHECKS for finding in check(job)]
+
+
+def address(text: str) -> Tuple[str, int]:
+    """``HOST:PORT`` as both; argparse.ArgumentTypeError if it is none."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to 65535")
+    return host, int(port)
