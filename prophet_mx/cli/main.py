@@ -10,10 +10,9 @@ from importlib import import_module
 from typing import NoReturn, Optional, Sequence
 
 from ..errors import ProphetError
+from ..exit_codes import EXIT_USAGE
 
 COMMANDS = ("launch", "simulate", "predict", "doctor", "report")
-
-EXIT_USAGE = 2
 
 
 class Parser(argparse.ArgumentParser):

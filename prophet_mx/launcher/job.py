@@ -29,10 +29,8 @@ from dataclasses import dataclass
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
+from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
 from .console import LineSplitter
-
-EXIT_TIMEOUT = 124
-EXIT_STALLED = 75  # EX_TEMPFAIL of sysexits.h: a worker got no answer for PROPHET_STALL_ABORT seconds; another start may work
 
 _TICK = 0.05  # seconds between two looks at processes and clock while there is no output
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .. import _core
 from ..config import Config
-from ..launcher.job import EXIT_STALLED
+from ..exit_codes import EXIT_STALLED
 from ..network.connections import Connection, Health
 from ..threads import start_thread
 

@@ -18,7 +18,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from .. import _core
-from ..launcher.job import EXIT_STALLED
+from ..exit_codes import EXIT_STALLED
 from ..threads import in_own_thread
 
 if TYPE_CHECKING:
