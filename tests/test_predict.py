@@ -14,7 +14,8 @@ from benchmarks.validate_simulator import read
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import worker_rate
 from prophet_mx.profiling.profile import Gradient, GradientProfile
-from prophet_mx.simulation.predict import MARGIN, estimated_compute, load_costs, predict, predicted_seconds, useful_rates
+from prophet_mx.simulation.compute_times import estimated_compute
+from prophet_mx.simulation.predict import MARGIN, load_costs, predict, predicted_seconds, useful_rates
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from test_cli import cli
 

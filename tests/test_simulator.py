@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cluster import package_env
-from prophet_mx.cli.simulate import with_compute
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.mxnet.keys import KeyBook, Shape
 from prophet_mx.planning.bound import lower_bound, scaled_to_rho
 from prophet_mx.planning.partition import cut
 from prophet_mx.profiling.profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
+from prophet_mx.simulation.compute_times import with_compute
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
 from prophet_mx.simulation.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
                                              simulate, worker_classes)

@@ -4,11 +4,12 @@ import csv
 import io
 import os
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..profiling.profile import GradientProfile
+from ..simulation.compute_times import with_compute
 from ..simulation.event_loop import PLAIN
 from ..simulation.simulator import MAX_MACHINES, POLICIES, Cluster, Result, simulate
 from ..units import format_rate
@@ -136,31 +137,6 @@ def _run(arguments: argparse.Namespace) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     return _write_csv(arguments.csv, rows) if arguments.csv else 0
-
-
-def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
-    """A recorded profile, which knows only when gradients become ready, with compute times of ``seconds`` in all.
-
-    Two thirds of it, or more if the steps take longer, are backward. A step's backward takes the time since the step before,
-    and its forward has the same share of the time left; within a step all gradients take the same.
-
-    Raises
-    ------
-    ConfigError
-        the recorded steps alone take longer.
-    """
-    steps = profile.step_times()
-    if seconds <= steps[-1]:
-        raise ConfigError(f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the "
-                          "last step of the profile")
-    backward = max(seconds * 2 / 3, steps[-1])
-    gaps = [backward - steps[-1]] + list(profile.step_intervals())
-    gradients = list(profile.gradients)
-    for step, gap in zip(profile.steps, gaps):
-        for index in step:
-            gradients[index] = replace(gradients[index], backward=gap / len(step),
-                                       forward=gap / len(step) * (seconds / backward - 1))
-    return replace(profile, gradients=tuple(gradients))
 
 
 def _line(cells: Sequence[str]) -> str:

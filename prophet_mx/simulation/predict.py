@@ -10,18 +10,15 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..cli.simulate import with_compute
-from ..errors import ConfigError, ProfileError
+from ..errors import ConfigError
 from ..planning.bound import communication_seconds, worker_rate
 from ..profiling.profile import GradientProfile
 from .event_loop import PLAIN
 from .simulator import BIGARRAY_ELEMENTS, POLICIES, Cluster, Result, default_units, simulate
 
-__all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "estimated_compute", "load_costs", "predict", "predicted_seconds",
-           "useful_rates"]
+__all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
 
 MARGIN = 0.04                   # share of an iteration's time: predictions are wrong by about that, in the median
-FEWEST_STEPS = 5                # from which a compute time is estimated
 ITERATIONS, WARMUP = 4, 4       # simulated; iterations are alike after two or three
 RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))      # at which useful_rates looks: 1/16 to 16
 COSTS: Mapping[str, float] = {}     # what messages cost unless given, by field of Cluster: nothing
@@ -43,7 +40,7 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
 
     Parameters
     ----------
-    profile : with compute times; see :func:`estimated_compute` for one that was recorded.
+    profile : with compute times; see :mod:`prophet_mx.simulation.compute_times` for one that was recorded.
     rate : what TCP carries over every machine's link, each way (bytes/s).
     policy : one of :data:`prophet_mx.simulation.simulator.POLICIES`; ``plain`` is stock MXNet.
     costs : of messages, by field of :class:`~prophet_mx.simulation.simulator.Cluster` (seconds, bytes); None for :data:`COSTS`.
@@ -62,26 +59,6 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
     0.07
     """
     return predicted_result(profile, rate, workers, servers, policy, costs=costs, bigarray=bigarray).seconds
-
-
-def estimated_compute(profile: GradientProfile) -> float:
-    """Seconds of forward and backward of a recorded profile, which knows only when gradients became ready: a guess.
-
-    Backward lasts from its start to the last step: the recorded time from the first step to the last, and before it the mean
-    interval between steps. Forward takes half as long as backward. With few steps that says too little: then backward runs in a
-    few bulks, and most of its time is before the first step.
-
-    Raises
-    ------
-    ProfileError
-        the gradients became ready in fewer than :data:`FEWEST_STEPS` steps, or all at once.
-    """
-    intervals = profile.step_intervals()
-    if len(profile.steps) < FEWEST_STEPS or not sum(intervals) > 0:
-        raise ProfileError(f"profile {profile.name!r} has no compute times, and with {len(profile.steps)} step(s) they cannot be "
-                           f"estimated; allowed: from {FEWEST_STEPS} steps on, or with --compute, the time of an iteration without "
-                           "communication: PROPHET_LOG_EVERY shows about that for one worker and one server on one machine")
-    return 1.5 * (sum(intervals) + sum(intervals) / len(intervals))
 
 
 def load_costs(path: str) -> Dict[str, float]:
@@ -209,15 +186,6 @@ def useful_rates(profile: GradientProfile, workers: int = 2, servers: int = 1, p
         return None
     gain, best = max(gains)
     return UsefulRates(useful[0], useful[-1], best, gain, useful[0] == gains[0][1], useful[-1] == gains[-1][1])
-
-
-def complete(profile: GradientProfile, compute: Optional[float]) -> Tuple[GradientProfile, str]:
-    """The profile with compute times, of ``compute`` seconds in all if that is given, and where they come from, in a word."""
-    if profile.has_compute and profile.compute_seconds > 0:
-        return profile.scaled(compute), "as in the profile" if compute is None else "as given"
-    if compute is not None:
-        return with_compute(profile, compute), "as given"
-    return with_compute(profile, estimated_compute(profile)), "a guess from the recorded steps (--compute TIME sets it)"
 
 
 def milliseconds(seconds: float) -> str:
