@@ -25,7 +25,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
 from prophet_mx.simulation.predict import predicted_seconds
-from prophet_mx.simulation.simulator import BIGARRAY_ELEMENTS
+from prophet_mx.simulation.units import BIGARRAY_ELEMENTS
 
 from .cells import Cell
 from .report import machine
@@ -36,7 +36,7 @@ POLICY_OF = {"pushpull": "plain", "fifo": "fifo", "priority": "priority", "proph
 LIMIT = 0.10                                                   # of the median error
 COSTS_FILE = RESULTS / "simulator_costs.json"
 
-# What the fit tries, in the fields of prophet_mx.simulation.simulator.Cluster (seconds, seconds/byte).
+# What the fit tries, in the fields of prophet_mx.simulation.cluster.Cluster (seconds, seconds/byte).
 GRID = {
     "message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),
     "server_message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),

@@ -11,18 +11,15 @@ Everything that happens is a call at a time; :meth:`Simulation.run` makes them i
 import heapq
 import math
 from itertools import count
-from typing import TYPE_CHECKING, Any, Callable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
 
 from .._core import Scheduler
 from ..errors import SimulationError
 from ..profiling.profile import GradientProfile
+from .cluster import Cluster
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
+from .units import PLAIN, Unit
 from .worker import Worker
-
-if TYPE_CHECKING:
-    from .simulator import Cluster, Unit
-
-PLAIN = "plain"
 
 # When the scheduler's driver looks at its sockets again while a window holds something back (_ext/engine.pyx), in seconds. For
 # far-off times the simulator looks less often than the driver, which would change nothing.
@@ -46,7 +43,7 @@ class Simulation:
     scheduler assumes of each link before it has measured it.
     """
 
-    def __init__(self, profile: GradientProfile, cluster: "Cluster", policy: str, units: Sequence["Unit"],
+    def __init__(self, profile: GradientProfile, cluster: Cluster, policy: str, units: Sequence[Unit],
                  classes: Sequence[Tuple[int, float]], iterations: int, seed: int, window: int, lead: int,
                  rate: float) -> None:
         self.cluster = cluster

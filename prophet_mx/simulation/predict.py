@@ -13,8 +13,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from ..errors import ConfigError
 from ..planning.bound import communication_seconds, worker_rate
 from ..profiling.profile import GradientProfile
-from .event_loop import PLAIN
-from .simulator import BIGARRAY_ELEMENTS, POLICIES, Cluster, Result, default_units, simulate
+from .cluster import Cluster
+from .simulator import POLICIES, Result, simulate
+from .units import BIGARRAY_ELEMENTS, PLAIN, default_units
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
 
@@ -43,7 +44,7 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
     profile : with compute times; see :mod:`prophet_mx.simulation.compute_times` for one that was recorded.
     rate : what TCP carries over every machine's link, each way (bytes/s).
     policy : one of :data:`prophet_mx.simulation.simulator.POLICIES`; ``plain`` is stock MXNet.
-    costs : of messages, by field of :class:`~prophet_mx.simulation.simulator.Cluster` (seconds, bytes); None for :data:`COSTS`.
+    costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None for :data:`COSTS`.
     bigarray : elements from which MXNet splits an array over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 
     Raises
