@@ -7,17 +7,14 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 import logging
 import socketserver
 import time
-from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Tuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
+from .. import _core
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..threads import start_thread
 from ..units import format_rate
-
-if TYPE_CHECKING:
-    from .. import _core
-    from ..mxnet.kvstore import ScheduledKVStore
 
 __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "line", "set_up_logging"]
 
@@ -116,7 +113,7 @@ class Metrics:
         if self._endpoint is not None:
             self._endpoint.policy = policy
 
-    def iteration(self, number: int, driver: "_core.Driver") -> None:
+    def iteration(self, number: int, driver: _core.Driver) -> None:
         """The caller's iteration ``number`` begins."""
         if not self._every and self._endpoint is None:
             return
@@ -164,7 +161,7 @@ class Endpoint:
             raise
         logger.info("metrics: http://%s:%d/metrics", host, port)
 
-    def iteration(self, now: float, number: int, driver: "_core.Driver") -> None:
+    def iteration(self, now: float, number: int, driver: _core.Driver) -> None:
         """Take a sample, unless the last one is fresh."""
         self._began = time.time()
         newest = self._samples[1]
@@ -241,6 +238,13 @@ class _QuietHandler(WSGIRequestHandler):
         """Nothing."""
 
 
+class Counted(Protocol):
+    """A store whose traffic may be scheduled."""
+
+    def counters(self) -> Dict[str, Any]:
+        """As :meth:`prophet_mx._core.Driver.snapshot` gives them; empty where nothing is scheduled."""
+
+
 class ScalarLogger:
     """A callback that writes TensorBoard scalars, ``prophet_mx/iteration_seconds`` and the others of :func:`between`.
 
@@ -255,7 +259,7 @@ class ScalarLogger:
     >>> module.fit(data, kvstore=kv, batch_end_callback=ScalarLogger(kv, writer))           # doctest: +SKIP
     """
 
-    def __init__(self, kv: "ScheduledKVStore", writer: Any, every: int = 50) -> None:
+    def __init__(self, kv: Counted, writer: Any, every: int = 50) -> None:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"every={every!r} is not allowed; allowed: a whole number from 1 (iterations)")
         self._kv = kv
@@ -269,8 +273,7 @@ class ScalarLogger:
         self._calls += 1
         if self._last is not None and self._calls - self._last.iteration < self._every:
             return
-        driver = self._kv._path and self._kv._path.driver
-        sample = Sample(time.monotonic(), self._calls, driver.snapshot() if driver is not None else {})
+        sample = Sample(time.monotonic(), self._calls, self._kv.counters())
         if self._last is not None:
             if sample.state and self._last.state:
                 values = between(self._last, sample)

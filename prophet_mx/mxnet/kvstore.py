@@ -439,6 +439,10 @@ class ScheduledKVStore(KVStore):
         """
         return {"policy": "off"} if self._path is None else self._path.stats()
 
+    def counters(self) -> Dict[str, Any]:
+        """The scheduler's own counters, of which :func:`prophet_mx.metrics.between` makes figures; empty where nothing is scheduled."""
+        return {} if self._path is None else self._path.driver.snapshot()
+
     def close(self) -> None:
         """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched any more. Called at exit; may
         be called again."""
