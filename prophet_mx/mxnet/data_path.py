@@ -70,6 +70,8 @@ class ScheduledPath:
 
     Attributes
     ----------
+    config : the settings that are in force; rank 0's for all workers, where they are shared, from the first push on.
+    rank : this worker's.
     driver, watchdog : their threads run from start() to close().
     layout : empty until the first push.
     parameters : those that were pushed, by key.
@@ -78,12 +80,12 @@ class ScheduledPath:
     """
 
     def __init__(self, kv: KVStore, config: Config, keys: KeyBook) -> None:
-        self._config = config
+        self.config = config
         self._keys = keys
         self._saved: Optional[GradientProfile] = None
         if config.profile and os.path.exists(config.profile):
             self._saved = GradientProfile.load(config.profile)
-        self._type, self._rank, self._workers = kv.type, kv.rank, kv.num_workers
+        self._type, self.rank, self._workers = kv.type, kv.rank, kv.num_workers
         self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
         self._names: Dict[int, str] = {}                # by gradient index
         self._sizes: Dict[int, int] = {}                # likewise, in bytes
@@ -114,19 +116,19 @@ class ScheduledPath:
         """Start the threads of the driver and of the watchdog. KVStoreError if one cannot be started: then none is left of the path's."""
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
-        self._learner = ProfileLearner(self.driver, self._config.warmup)
+        self._learner = ProfileLearner(self.driver, self.config.warmup)
         self._order_source = OrderSource(self.driver, self._learner, self.layout)
         names, gradients = self._names, self._unit_gradients        # not self: the watchdog's thread must not keep it alive
         try:
             self.driver.start()
-            self.watchdog = Watchdog(self.driver, self._config, self._rank, lambda unit: names[gradients[unit]], self._fail)
+            self.watchdog = Watchdog(self.driver, self.config, self.rank, lambda unit: names[gradients[unit]], self._fail)
         except KVStoreError:
             self.stop()
             raise
         except OSError as error:
             self.stop()
             raise not_started("scheduler", error) from error
-        logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", self._config.policy, self._rank,
+        logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", self.config.policy, self.rank,
                     self._workers, self._keys.servers)
 
     # -- parameters ----------------------------------------------------------------------------------------------------------
@@ -204,7 +206,7 @@ class ScheduledPath:
 
     def adopt(self, config: Config) -> None:
         """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""
-        self._config = config
+        self.config = config
         self._learner.warmup = config.warmup
         self.driver.policy_known(config.policy)
         self._metrics.policy_known(config.policy)
@@ -225,12 +227,12 @@ class ScheduledPath:
         from now on; None if they are not, as nobody knows the numbers of the keys.
         """
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
-        self._monitor = LinkMonitor(self.driver, self._config, self._keys.servers, self._fail)
+        self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
         self._guarded("the link monitor", lambda: self._monitor.attach(lambda server: self._ask(raw, server)))
         self._guarded("the watchdog", self._watch_connections)
         profiled = bool(self._guarded("the profile", self._start_from_saved))
-        agreed = agreeing.agree(self._config, optimizer, profiled)
+        agreed = agreeing.agree(self.config, optimizer, profiled)
         if agreed.rate:
             self.driver.rates_known(agreed.rate)
         self.driver.unit_known(agreed.unit)
@@ -247,7 +249,7 @@ class ScheduledPath:
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         if not agreed.in_order and self.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self._config.warmup + SETTLING)
+            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
         self.in_order = agreed.in_order
         if not agreed.in_order:
             logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
@@ -272,12 +274,12 @@ class ScheduledPath:
         names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
         profiled = self._saved is not None and self._learner.use(self._saved, names)
         if self._saved is not None and not profiled:
-            logger.warning("the profile in %s is of other parameters; it is not used", self._config.profile)
+            logger.warning("the profile in %s is of other parameters; it is not used", self.config.profile)
         return profiled
 
     def _own_orders(self) -> Optional[Orders]:
         """Those that this worker hands out: rank 0's, if they are new."""
-        return self._guarded("the orders", self._order_source.new) if self._rank == 0 else None
+        return self._guarded("the orders", self._order_source.new) if self.rank == 0 else None
 
     def _use_orders(self, agreed: Orders) -> None:
         """Take orders that the workers agree on while gradients are on their way."""
@@ -310,8 +312,8 @@ class ScheduledPath:
         return self._timeline.path
 
     def _new_timeline(self, path: str, limit: int) -> Timeline:
-        return Timeline(self.driver, path, limit, rank=self._rank, workers=self._workers, servers=self._keys.servers,
-                        gradients=self._unit_gradients, names=self._names, about={"policy": self._config.policy})
+        return Timeline(self.driver, path, limit, rank=self.rank, workers=self._workers, servers=self._keys.servers,
+                        gradients=self._unit_gradients, names=self._names, about={"policy": self.config.policy})
 
     def stop_timeline(self) -> Optional[str]:
         """The path of the trace that ends; None if none was being written."""
@@ -340,7 +342,7 @@ class ScheduledPath:
         links = state["links"]
         backlog = sum(link["backlog_seconds"] * link["rate"] for link in links)
         return {
-            "policy": self._config.policy,
+            "policy": self.config.policy,
             "drain": self._monitor.source if self._monitor else "none",
             **{name: state[name] for name in ("iterations", "units", "bytes", "blocks", "wait_seconds", "inverted_bytes")},
             "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
@@ -375,9 +377,9 @@ class ScheduledPath:
         return os.getpid() != self._pid
 
     def _save_profile(self) -> None:
-        if self._config.profile and self._learner.profile is not None and self._learner.profile is not self._saved and self._rank == 0:
+        if self.config.profile and self._learner.profile is not None and self._learner.profile is not self._saved and self.rank == 0:
             try:
-                self._learner.profile.save(self._config.profile)
+                self._learner.profile.save(self.config.profile)
             except ProfileError as error:
                 logger.error("%s", error)           # the job has done its work: no reason to fail
             self._saved = self._learner.profile

@@ -26,7 +26,7 @@ from .arrays import as_list, shape_of
 from .data_path import Parameter, ScheduledPath
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .keys import Key, KeyBook
-from .process_exit import attend, end, leave_alone
+from .process_exit import attend, end, leave_alone, let_go
 from .shared_settings import differences
 from .slice_optimizer import slicing_allowed
 
@@ -104,7 +104,7 @@ class ScheduledKVStore(KVStore):
             if self._config.timeline:
                 logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
             return
-        attend(self)
+        attend(self, path)
 
     def _take_over(self, kv: KVStore) -> None:
         """Become the sole owner of the store's handle: two owners would free it twice."""
@@ -117,6 +117,7 @@ class ScheduledKVStore(KVStore):
     def _given_back(self) -> KVStore:
         """The plain store again, of one that was closed; this one is then of no more use."""
         self._path = None
+        let_go(self)
         plain = KVStore(self.handle)
         self.handle = KVStoreHandle()
         plain._updater, plain._updater_func, plain._str_updater_func = self._updater, self._updater_func, self._str_updater_func
@@ -362,6 +363,7 @@ class ScheduledKVStore(KVStore):
         """From here on as if it had never been scheduled."""
         self.close()
         self._path = None
+        let_go(self)
 
     def _new_path(self, config: Config) -> ScheduledPath:
         """For a worker whose own settings schedule nothing, while the others wait for it."""
@@ -377,7 +379,7 @@ class ScheduledKVStore(KVStore):
             raise
         path.compression = self._compression
         path.start()
-        attend(self)
+        attend(self, path)
         return path
 
     # -- the timeline --------------------------------------------------------------------------------------------------------

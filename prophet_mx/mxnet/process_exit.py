@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 import mxnet as mx
 from mxnet.base import _LIB, check_call
@@ -20,23 +20,25 @@ from mxnet.base import _LIB, check_call
 from .. import _core
 from ..exit_codes import EXIT_STALLED
 from ..threads import in_own_thread
-
-if TYPE_CHECKING:
-    from .data_path import ScheduledPath
-    from .kvstore import ScheduledKVStore
+from .data_path import ScheduledPath
 
 logger = logging.getLogger("prophet_mx")
 
 COLLECTION = 10.0       # seconds for which the exit handler waits, at most, until the garbage collector has ended in another thread
 
-_live: "weakref.WeakSet[ScheduledKVStore]" = weakref.WeakSet()
+_live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, ScheduledPath]" = weakref.WeakKeyDictionary()
 _handed_over: List["_End"] = []         # ends that are not over, of stores whose __del__ could not wait for them
 _collector: Optional[int] = None        # the thread in which the garbage collector runs
 
 
-def attend(store: "ScheduledKVStore") -> None:
-    """From now on, until it is closed, the end of the process and its forks take care of this store."""
-    _live.add(store)
+def attend(store: mx.kvstore.KVStore, path: ScheduledPath) -> None:
+    """From now on, while the store lives and is not let go, the end of the process and its forks take care of its path."""
+    _live[store] = path
+
+
+def let_go(store: mx.kvstore.KVStore) -> None:
+    """This store has no path any more."""
+    _live.pop(store, None)
 
 
 def leave_alone(handle: mx.base.KVStoreHandle) -> None:
@@ -44,7 +46,7 @@ def leave_alone(handle: mx.base.KVStoreHandle) -> None:
     check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
 
 
-def end(path: "ScheduledPath", handle: mx.base.KVStoreHandle) -> None:
+def end(path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
     """The end of a store that nobody refers to any more: its path is stopped and its handle freed, which waits for other workers.
 
     Who drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the middle of
@@ -68,8 +70,8 @@ class _End:
     Contract: uses none of the path's arrays. The collector may have freed them, as it finalises all that is garbage together.
     """
 
-    def __init__(self, path: "ScheduledPath", handle: mx.base.KVStoreHandle) -> None:
-        self.path: Optional["ScheduledPath"] = path         # until it is over
+    def __init__(self, path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
+        self.path: Optional[ScheduledPath] = path         # until it is over
         self._handle = handle
         self._lock = threading.Lock()
 
@@ -99,23 +101,23 @@ def _note_collection(phase: str, info: Dict[str, Any]) -> None:
 
 def _at_exit() -> None:
     """Registered after MXNet's own exit handler, so it runs before it."""
-    stores = [store for store in _live if store._path is not None and not store._path.forked()]
+    stores = [(store, path) for store, path in _live.items() if not path.forked()]
     ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
     code = 130 if ended_by is not None and issubclass(ended_by, KeyboardInterrupt) else 1
     try:
-        for store in stores:
-            store._path.stop()
+        for store, path in stores:
+            path.stop()
             if ended_by is not None:
-                store._path.watchdog.hurry(code)
-            if ended_by is not None or store._path.watchdog.scheduler_gone:
+                path.watchdog.hurry(code)
+            if ended_by is not None or path.watchdog.scheduler_gone:
                 leave_alone(store.handle)
         mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("while finishing at exit: %s", error)
     finally:
-        for store in stores:
-            _set_alarms(store)
-            store.close()
+        for _, path in stores:
+            _set_alarms(path)
+            path.close()
         _await_handed_over(None if ended_by is None else code)
         gc.callbacks.remove(_note_collection)               # of our threads none is left, and no new one could be started
 
@@ -132,10 +134,10 @@ def _await_handed_over(code: Optional[int]) -> None:
         ending.carry_out()
 
 
-def _set_alarms(store: "ScheduledKVStore") -> None:
+def _set_alarms(path: ScheduledPath) -> None:
     """No Python thread may live until MXNet has ended: it waits for the other workers then."""
-    warn, abort = store._config.stall_warn, store._config.stall_abort
-    text = (f"prophet_mx: worker {store.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+    warn, abort = path.config.stall_warn, path.config.stall_abort
+    text = (f"prophet_mx: worker {path.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
             "stopped or dead")
     try:
         if warn:
@@ -148,7 +150,7 @@ def _set_alarms(store: "ScheduledKVStore") -> None:
 
 def _in_child() -> None:
     """After a fork, as of a data loader: the child has none of our threads."""
-    paths = [store._path for store in _live] + [ending.path for ending in _handed_over]
+    paths = list(_live.values()) + [ending.path for ending in _handed_over]
     _handed_over.clear()
     for path in paths:
         if path is not None:
