@@ -2,8 +2,10 @@
 import dataclasses
 import json
 import re
+import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -85,3 +87,24 @@ def test_an_engine_that_cannot_schedule_on_another_worker_alone_is_an_error_ther
     errors = re.findall(r"^prophet_mx\.errors\.KVStoreError: worker 1: (.*)$", job.logs(), re.M)
     assert len(errors) == 1 and "unset MXNET_ENGINE_TYPE" in errors[0]
     assert len([worker for worker in job.workers if worker.returncode == 1]) == 1
+
+
+def test_a_timeline_that_cannot_begin_anew_is_only_logged(tmp_path, caplog):
+    """A worker takes rank 0's policy at the first push, where the others wait for it: its timeline begins anew, as the head has the policy."""
+    from prophet_mx.mxnet.api import bind
+    from prophet_mx.mxnet.data_path import ScheduledPath
+    from prophet_mx.mxnet.keys import KeyBook
+
+    bind()
+    folder = tmp_path / "removed"
+    folder.mkdir()
+    own = Config(timeline=str(folder / "trace.json"))
+    path = ScheduledPath(SimpleNamespace(type="dist_sync", rank=1, num_workers=2), own, KeyBook(1, 10**6))
+    path.start()
+    try:
+        shutil.rmtree(folder)
+        path.adopt(dataclasses.replace(own, timeline=None, policy="fifo"))
+        assert path.stats()["policy"] == "fifo"
+        assert f"timeline='{folder}/trace-1.json' is not allowed" in caplog.text
+    finally:
+        path.close()

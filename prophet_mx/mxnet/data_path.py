@@ -215,7 +215,7 @@ class ScheduledPath:
             self.stop_timeline()
             try:
                 self._timeline = self._new_timeline(path, limit)
-            except ConfigError as error:
+            except ProphetError as error:
                 logger.error("%s", error)
 
     def agree(self, raw: Any, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray],
