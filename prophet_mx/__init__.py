@@ -5,10 +5,9 @@
 >>> kv = ScheduledKVStore(mx.kv.create("dist_sync"))      # doctest: +SKIP
 
 MXNet itself is imported when :class:`ScheduledKVStore` is first used: importing it in a process whose ``DMLC_ROLE`` is
-``server`` or ``scheduler`` never returns, and tools such as ``prophet-mx launch`` do not need it.
+``server`` or ``scheduler`` never returns, and the commands do not need it. Where MXNet is not installed, only the class is missing.
 """
 from difflib import get_close_matches
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from .config import Config
@@ -22,11 +21,6 @@ __version__ = "0.1.0"
 
 __all__ = ["Config", "ConfigError", "KVStoreError", "LaunchError", "MXNetMissingError", "ProfileError", "ProphetError",
            "ScheduledKVStore", "TraceError", "UnsupportedMXNetError", "__version__"]
-
-if find_spec("mxnet") is None:
-    raise MXNetMissingError(
-        "prophet_mx needs MXNet 1.9.1, which is not installed. Install it with one of prophet_mx's extras: "
-        "'pip install prophet_mx[cpu]' (no GPU) or 'pip install prophet_mx[cu112]' (CUDA 11.2).")
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@ class ProphetError(Exception):
 
 
 class MXNetMissingError(ProphetError, ImportError):
-    """MXNet is not installed; the message names the extra that installs it."""
+    """MXNet is not installed, and was needed; the message names the extra that installs it."""
 
 
 class UnsupportedMXNetError(ProphetError):

@@ -24,29 +24,9 @@ ROLES = ("scheduler", "server", "worker")
 BULK_NODES = 60             # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
 SMALLEST_UNIT = MIN_UNIT // 4       # elements of 4 bytes
 
-# Prints what MXNet says of itself. A process of its own: importing MXNet can fail, abort, or never return (DMLC_ROLE).
-_PROBE = """
-import json
-found = {}
-try:
-    import numpy
-    found["numpy"] = numpy.__version__
-    import mxnet
-    found["mxnet"] = mxnet.__version__
-    features = mxnet.runtime.Features()
-    found["dist"] = features.is_enabled("DIST_KVSTORE")
-    found["cuda"] = features.is_enabled("CUDA")
-    found["gpus"] = mxnet.context.num_gpus() if found["cuda"] else 0
-except Exception as error:
-    found["mxnet_error"] = str(error).strip().splitlines()[-1:] or [type(error).__name__]
-else:
-    try:
-        from prophet_mx.mxnet.api import bind
-        bind()
-    except Exception as error:
-        found["core_error"] = str(error)
-print("probe:" + json.dumps(found))
-"""
+INSTALL = "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2"
+BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
+PROBE = "prophet_mx.mxnet.probe"    # run, never imported: nothing here needs MXNet
 
 
 class Finding(NamedTuple):
@@ -86,17 +66,24 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
     env = {name: value for name, value in environ.items() if not name.startswith(("DMLC_", "PS_", PREFIX))}
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(Path(__file__).resolve().parents[2])])
     try:
-        done = subprocess.run([sys.executable, "-c", _PROBE], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        done = subprocess.run([sys.executable, "-m", PROBE], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE, universal_newlines=True, timeout=PROBE_SECONDS)
     except subprocess.TimeoutExpired:
         return {"mxnet_error": [f"'import mxnet' did not return within {PROBE_SECONDS:g} s"]}
     for line in done.stdout.splitlines():
-        if line.startswith("probe:"):
-            return json.loads(line[len("probe:"):])
+        if line.startswith("{"):                # what is imported may print as well
+            return json.loads(line)
     return {"mxnet_error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1:]}
 
 
 def check_mxnet(job: Job) -> Iterator[Finding]:
+    if find_spec("mxnet") is None:
+        yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
+        try:
+            from .. import _core        # noqa: F401
+        except ImportError as error:
+            yield Finding("core", ERROR, f"the compiled module does not work: {error}", BUILD)
+        return
     found = probe_mxnet(job.environ)
     numpy = found.get("numpy", "")
     if numpy and tuple(int(part) for part in numpy.split(".")[:2]) >= (1, 24):
@@ -104,8 +91,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     elif numpy:
         yield Finding("numpy", OK, numpy)
     if "mxnet_error" in found:
-        yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}",
-                      "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2")
+        yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}", INSTALL)
         return
     if not found["mxnet"].startswith("1.9."):
         yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known",
@@ -122,8 +108,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     elif found["cuda"]:
         yield Finding("gpu", OK, f"{found['gpus']} seen by MXNet")
     if "core_error" in found:
-        yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}",
-                      "build prophet_mx again for this Python: pip install --force-reinstall --no-deps .")
+        yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}", BUILD)
     else:
         yield Finding("core", OK, "compiled module is there and knows this MXNet")
 
