@@ -25,7 +25,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
 from prophet_mx.simulation.predict import predicted_seconds
-from prophet_mx.simulation.units import BIGARRAY_ELEMENTS
+from prophet_mx.simulation.layout import BIGARRAY_ELEMENTS
 
 from .cells import Cell
 from .report import machine

@@ -56,8 +56,8 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
 
 
 def test_without_mxnet_the_store_says_which_extra_to_install(published):
-    done = subprocess.run([str(published / "venv/bin/python"), "-c", "from prophet_mx import ScheduledKVStore"], cwd=str(published), timeout=60,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run([str(published / "venv/bin/python"), "-c", "from prophet_mx import ScheduledKVStore"], cwd=str(published),
+                          timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     assert done.returncode != 0
     message = done.stderr.strip().splitlines()[-1]
     assert "MXNetMissingError" in message and "MXNet 1.9.1" in message

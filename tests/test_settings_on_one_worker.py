@@ -90,7 +90,7 @@ def test_an_engine_that_cannot_schedule_on_another_worker_alone_is_an_error_ther
 
 
 def test_a_timeline_that_cannot_begin_anew_is_only_logged(tmp_path, caplog):
-    """A worker takes rank 0's policy at the first push, where the others wait for it: its timeline begins anew, as the head has the policy."""
+    """A worker takes rank 0's policy at the first push, where the others wait. Its timeline, whose head has the policy, begins anew."""
     from prophet_mx.mxnet.api import bind
     from prophet_mx.mxnet.data_path import ScheduledPath
     from prophet_mx.mxnet.keys import KeyBook

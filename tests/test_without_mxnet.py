@@ -76,7 +76,8 @@ def test_report_works(python, tmp_path):
     """On a trace of two iterations of one unit."""
     head = {"format": "prophet_mx timeline 1", "rank": 0, "workers": 1, "servers": 1, "policy": "prophet"}
     unit = {"name": "w", "parameter": "w", "unit": 0, "gradient": 0, "bytes": 1000, "link": 0, "rank": 0}
-    events = [{"ph": "M", "name": "prophet_mx", "pid": 1, "args": head}, {"ph": "M", "name": "thread_name", "pid": 2, "tid": 1, "args": unit}]
+    events = [{"ph": "M", "name": "prophet_mx", "pid": 1, "args": head},
+              {"ph": "M", "name": "thread_name", "pid": 2, "tid": 1, "args": unit}]
     for number in range(3):
         events += [{"ph": "X", "name": name, "pid": process, "tid": 1, "ts": 1000 * number, "dur": size,
                     "args": {"iteration": number, "step": 0, "block": number}}

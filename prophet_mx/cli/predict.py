@@ -7,8 +7,8 @@ from ..profiling.profile import GradientProfile
 from ..simulation.cluster import MAX_MACHINES
 from ..simulation.compute_times import complete
 from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates
+from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES
-from ..simulation.units import PLAIN
 from ..units import format_rate
 from .arguments import link_rate, listed, number, policy_name, time_seconds, whole
 

@@ -11,8 +11,8 @@ from ..errors import ConfigError, ProfileError
 from ..profiling.profile import GradientProfile
 from ..simulation.cluster import MAX_MACHINES, Cluster
 from ..simulation.compute_times import with_compute
+from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
-from ..simulation.units import PLAIN
 from ..units import format_rate
 from .arguments import bytes_or_zero, link_rate, listed, number, policy_name, time_seconds, whole
 

@@ -18,7 +18,7 @@ from ..errors import SimulationError
 from ..profiling.profile import GradientProfile
 from .cluster import Cluster
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
-from .units import PLAIN, Unit
+from .layout import PLAIN, Unit
 from .worker import Worker
 
 # When the scheduler's driver looks at its sockets again while a window holds something back (_ext/engine.pyx), in seconds. For

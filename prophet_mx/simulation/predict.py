@@ -14,8 +14,8 @@ from ..errors import ConfigError
 from ..planning.bound import communication_seconds, worker_rate
 from ..profiling.profile import GradientProfile
 from .cluster import Cluster
+from .layout import BIGARRAY_ELEMENTS, PLAIN, default_units
 from .simulator import POLICIES, Result, simulate
-from .units import BIGARRAY_ELEMENTS, PLAIN, default_units
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
 

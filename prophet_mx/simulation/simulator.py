@@ -28,7 +28,7 @@ from ..planning.bound import lower_bound, worker_rate
 from ..profiling.profile import GradientProfile
 from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
 from .event_loop import Simulation
-from .units import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units
+from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units
 from .worker import Timeline
 
 __all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult",

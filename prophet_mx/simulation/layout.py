@@ -1,4 +1,4 @@
-"""The units of a simulated job: what one message each carries, to which server, in the order on which the workers agree."""
+"""The layout of a simulated job: the units, what one message each carries, in the order on which the workers agree."""
 from typing import List, NamedTuple, Sequence
 
 from ..errors import ConfigError
