@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
 from prophet_mx.errors import ProphetError
-from prophet_mx.profiling.profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
 
 from .cells import Cell

@@ -20,7 +20,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from prophet_mx.cli.arguments import link_rate
 from prophet_mx.errors import ProfileError, ProphetError
 from prophet_mx.planning.bound import rho, scaled_to_rho
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 STANDARD = ("resnet18_v1", "resnet50_v1", "resnet152_v1", "inceptionv3", "vgg16", "mobilenetv2_1.0")
 BYTES_PER_ELEMENT = 4

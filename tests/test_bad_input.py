@@ -11,7 +11,7 @@ import prophet_mx
 from cluster import run_cluster
 from prophet_mx import Config, ConfigError, ProfileError, ProphetError
 from prophet_mx.planning.partition import cut, unit_bytes
-from prophet_mx.profiling.profile import Gradient, GradientProfile, detect_steps
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, detect_steps
 
 JOB = Path(__file__).parent / "jobs" / "bad_input.py"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import (Sending, communication_seconds, lower_bound, replay, rho, scaled_to_rho, send_order,
                                        worker_rate)
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 
 def make(sizes, forward, backward, steps=None):

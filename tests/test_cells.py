@@ -13,7 +13,7 @@ from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, st
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import lower_bound, rho, worker_rate
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.1, 0.3), Gradient("c", 800, 0.2, 0.4)]
 PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))

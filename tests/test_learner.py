@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prophet_mx.profiling.online import ProfileLearner
-from prophet_mx.profiling.profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import GradientProfile
 
 SPACING = 0.01              # seconds between two gradients of a job's backward
 

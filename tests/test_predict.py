@@ -13,7 +13,7 @@ from benchmarks import predictions
 from benchmarks.validate_simulator import read
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import worker_rate
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation.compute_times import estimated_compute
 from prophet_mx.simulation.predict import MARGIN, load_costs, predict, predicted_seconds, useful_rates
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate

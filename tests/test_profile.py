@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.errors import ProfileError
-from prophet_mx.profiling.profile import Gradient, GradientProfile, average_iterations, detect_steps
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
 
 MILLISECONDS = st.integers(0, 10**6)
 READY = st.lists(MILLISECONDS, min_size=1, max_size=40)

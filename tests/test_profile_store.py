@@ -2,7 +2,7 @@
 import pytest
 
 from cluster import run_cluster
-from prophet_mx.profiling.profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import GradientProfile
 
 JOB = """
 import mxnet as mx

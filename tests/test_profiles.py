@@ -7,7 +7,7 @@ import pytest
 from benchmarks.profiles import STANDARD, build_profile, main
 from prophet_mx.errors import ProfileError
 from prophet_mx.planning.bound import rho
-from prophet_mx.profiling.profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import GradientProfile
 
 pytest.importorskip("mxnet")
 

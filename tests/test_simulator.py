@@ -16,7 +16,7 @@ from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.mxnet.keys import KeyBook, Shape
 from prophet_mx.planning.bound import lower_bound, scaled_to_rho
 from prophet_mx.planning.partition import cut
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
 from prophet_mx.simulation.compute_times import with_compute
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares

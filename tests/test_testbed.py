@@ -14,7 +14,7 @@ from benchmarks.testbed import __main__ as command_line
 from benchmarks.testbed import network
 from benchmarks.testbed.emulated import Task
 from benchmarks.testbed.job import run_job
-from prophet_mx.profiling.profile import Gradient, GradientProfile
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 pytestmark = pytest.mark.alone
 

@@ -22,7 +22,7 @@ from typing import Any, Dict, List, Tuple
 
 import psutil
 
-from prophet_mx.profiling.profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import GradientProfile
 
 STAMP_STRIDE = 1024
 FORWARD, BACKWARD = 0, 1

@@ -3,7 +3,7 @@ import argparse
 import json
 from typing import Optional
 
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from ..simulation.cluster import MAX_MACHINES
 from ..simulation.compute_times import complete
 from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates

@@ -4,7 +4,7 @@ import os
 import sys
 
 from ..errors import ConfigError
-from ..profiling.file import replace_text
+from ..profiling.profile_file import replace_text
 
 _EPILOG = """\
 example, two traces compared:

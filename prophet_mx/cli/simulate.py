@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from ..simulation.cluster import MAX_MACHINES, Cluster
 from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN

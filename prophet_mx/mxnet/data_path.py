@@ -21,7 +21,7 @@ from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders
 from ..profiling.online import ProfileLearner
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from ..threads import not_started
 from .agreement import Agreeing, Wrapping
 from .arrays import Arrays, as_list, new_arrays, shape_of

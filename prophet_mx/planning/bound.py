@@ -27,7 +27,7 @@ import math
 from typing import List, NamedTuple, Sequence
 
 from ..errors import ConfigError
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import finite
 
 

@@ -4,7 +4,7 @@ import logging
 from typing import Dict, List, Optional
 
 from .. import _core
-from .profile import GradientProfile
+from .gradient_profile import GradientProfile
 
 logger = logging.getLogger("prophet_mx")
 

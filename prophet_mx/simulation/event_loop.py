@@ -15,7 +15,7 @@ from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
 
 from .._core import Scheduler
 from ..errors import SimulationError
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
 from .layout import PLAIN, Unit

@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Sequence
 from ..errors import ConfigError
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster, connection_rate
 
 PLAIN = "plain"             # the policy of stock MXNet: whole gradients, each sent as it becomes ready

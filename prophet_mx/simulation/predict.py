@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..errors import ConfigError
 from ..planning.bound import communication_seconds, worker_rate
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
 from .layout import BIGARRAY_ELEMENTS, PLAIN, default_units
 from .simulator import POLICIES, Result, simulate
@@ -54,7 +54,7 @@ def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, s
     ConfigError
         another argument is not allowed.
 
-    >>> from prophet_mx.profiling.profile import Gradient
+    >>> from prophet_mx.profiling.gradient_profile import Gradient
     >>> profile = GradientProfile("one layer", [Gradient("weight", 10**6, forward=0.01, backward=0.02)], [[0]])
     >>> round(predicted_seconds(profile, 1e8, policy="plain"), 6)
     0.07

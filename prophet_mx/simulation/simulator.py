@@ -1,6 +1,6 @@
 """Simulates a training job to answer "what would it do for mine?": the shipping scheduler core in a modelled cluster.
 
-    >>> from prophet_mx.profiling.profile import Gradient, GradientProfile
+    >>> from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
     >>> profile = GradientProfile("one layer", [Gradient("weight", 10**6, forward=0.01, backward=0.02)], [[0]])
     >>> result = simulate(profile, Cluster(bandwidth=1e8, workers=4, servers=1), "prophet")
     >>> round(result.seconds, 6), round(result.bound, 6)
@@ -25,7 +25,7 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from ..errors import ConfigError
 from ..planning.bound import lower_bound, worker_rate
-from ..profiling.profile import GradientProfile
+from ..profiling.gradient_profile import GradientProfile
 from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
 from .event_loop import Simulation
 from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units

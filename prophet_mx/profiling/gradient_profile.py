@@ -16,7 +16,7 @@ from typing import Iterable, Optional, Sequence, Tuple
 
 from ..config import shown
 from ..errors import ProfileError
-from . import file as profile_file
+from . import profile_file
 from .steps import Times, aligned, average_iterations, detect_steps, finite, from_zero, listed, move_towards
 
 __all__ = ["Gradient", "GradientProfile", "Times", "average_iterations", "detect_steps"]
