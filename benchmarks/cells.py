@@ -6,7 +6,7 @@ from typing import Dict, NamedTuple, Optional, Tuple
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.units import RATE_EXAMPLES, parse_rate
+from prophet_mx.quantities import RATE_EXAMPLES, parse_rate
 
 PROFILES = Path(__file__).with_name("profiles_data")
 DEFAULT_COMPUTE = 1.0                                          # seconds per iteration

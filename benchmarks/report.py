@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx import __version__
-from prophet_mx.units import format_rate
+from prophet_mx.quantities import format_rate
 
 from .cells import Cell, Load
 from .stolen import Stolen

@@ -29,7 +29,7 @@ import psutil
 
 import prophet_mx
 from prophet_mx.launcher.launch import JobResult, run_job
-from prophet_mx.units import format_rate, parse_rate
+from prophet_mx.quantities import format_rate, parse_rate
 
 JOB = Path(__file__).with_name("soak_job.py")
 PATIENCE = 90.0         # seconds without an iteration, with nothing paused, that count as a hang

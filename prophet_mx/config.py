@@ -10,7 +10,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import bytescheduler
 from .errors import ConfigError
-from .units import RATE_EXAMPLES, parse_rate, parse_size, scaled
+from .quantities import RATE_EXAMPLES, parse_rate, parse_size, scaled
 
 PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")

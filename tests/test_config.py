@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prophet_mx import Config, ConfigError, ProphetError
 from prophet_mx.config import DRAINS, POLICIES
-from prophet_mx.units import format_rate, parse_rate, parse_size
+from prophet_mx.quantities import format_rate, parse_rate, parse_size
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
          "tib": 2**40}

@@ -15,7 +15,7 @@ from typing import List, Optional, Sequence
 
 from prophet_mx.cli.arguments import link_rate
 from prophet_mx.errors import ProphetError
-from prophet_mx.units import format_rate
+from prophet_mx.quantities import format_rate
 
 from .exits import exit_code
 from .goodput import measure

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Dict, List, Tuple
 
-from prophet_mx.units import format_rate
+from prophet_mx.quantities import format_rate
 
 from .network import Testbed
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
 from prophet_mx.errors import ProphetError
-from prophet_mx.units import format_rate
+from prophet_mx.quantities import format_rate
 
 PREFIX = "prophet"
 _NAME = re.compile(PREFIX + r"-(\d+)-(\d+)(-\d+)?-\w+")

@@ -8,7 +8,7 @@ An ordinary MXNet 1.9 script. The lines that prophet_mx adds to it are marked wi
 import mxnet as mx
 from prophet_mx import ScheduledKVStore                     # (1)
 from prophet_mx.config import POLICIES, Config
-from prophet_mx.units import format_rate
+from prophet_mx.quantities import format_rate
 
 import argparse
 import io

@@ -2,8 +2,8 @@
 import argparse
 from typing import Any, Callable, List
 
+from ..quantities import RATE_EXAMPLES, parse_rate, parse_size
 from ..simulation.simulator import POLICIES
-from ..units import RATE_EXAMPLES, parse_rate, parse_size
 
 _TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 

@@ -4,12 +4,12 @@ import json
 from typing import Optional
 
 from ..profiling.gradient_profile import GradientProfile
+from ..quantities import format_rate
 from ..simulation.cluster import MAX_MACHINES
 from ..simulation.compute_times import complete
-from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates
 from ..simulation.layout import PLAIN
+from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates
 from ..simulation.simulator import POLICIES
-from ..units import format_rate
 from .arguments import link_rate, listed, number, policy_name, time_seconds, whole
 
 _EPILOG = f"""\

@@ -9,11 +9,11 @@ from typing import Any, Dict, Iterator, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..profiling.gradient_profile import GradientProfile
+from ..quantities import format_rate
 from ..simulation.cluster import MAX_MACHINES, Cluster
 from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
-from ..units import format_rate
 from .arguments import bytes_or_zero, link_rate, listed, number, policy_name, time_seconds, whole
 
 _EPILOG = """\

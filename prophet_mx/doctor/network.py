@@ -3,7 +3,7 @@ import socket
 from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
-from ..units import format_rate
+from ..quantities import format_rate
 from .checks import ERROR, OK, WARNING, Finding, Job
 
 CONNECT_SECONDS = 3.0

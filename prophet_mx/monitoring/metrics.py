@@ -13,8 +13,8 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from .. import _core
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
+from ..quantities import format_rate
 from ..threads import start_thread
-from ..units import format_rate
 
 __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "line", "set_up_logging"]
 

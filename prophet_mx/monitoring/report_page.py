@@ -3,7 +3,7 @@ import os
 from html import escape
 from typing import Callable, List, Mapping, Sequence, Tuple
 
-from ..units import format_rate
+from ..quantities import format_rate
 from . import report_charts as charts
 from .report_charts import COLOURS, LINES
 from .trace_figures import PARTS, Figures

@@ -16,7 +16,7 @@ from prophet_mx.planning.bound import lower_bound, send_order
 from prophet_mx.planning.orders import orders
 from prophet_mx.planning.partition import cut, unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
-from prophet_mx.units import format_rate, parse_rate, parse_size
+from prophet_mx.quantities import format_rate, parse_rate, parse_size
 
 
 class Source:
