@@ -17,24 +17,23 @@ from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError, ProphetError
+from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
-from .agreement import Agreeing, Wrapping
+from .agreement import Wrapping
 from .api import bind
 from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
 from .arrays import as_list, shape_of
 from .data_path import Parameter, ScheduledPath
 from .errors import KVStorePicklingError, KVStoreTypeError
+from .first_push import FirstPush
 from .keys import Key, KeyBook
-from .process_exit import attend, end, leave_alone, let_go
-from .shared_settings import differences
+from .process_exit import attend, end, let_go
+from .schedulable import is_synchronous, why_unscheduled
 from .slice_optimizer import slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
-FIRST_PUSH = "the other workers, which have to push their first gradient as well"
-NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
 
 
 class ScheduledKVStore(KVStore):
@@ -79,7 +78,7 @@ class ScheduledKVStore(KVStore):
             raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
         if not kv.handle:
             raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
-        reason = _why_unscheduled(kv, self._config)
+        reason = why_unscheduled(kv, self._config)
         # What can fail comes before the wrapper takes over the store.
         keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000))
         path = None
@@ -97,7 +96,7 @@ class ScheduledKVStore(KVStore):
         self._compression = 1                       # factor by which MXNet makes gradients smaller
         self._met = False                           # whether the workers have met, at their first push
         self._refused = ""                          # why they have agreed to send nothing
-        self._passing = path is None and _is_synchronous(self)      # until they have met: by its own settings it schedules nothing
+        self._passing = path is None and is_synchronous(self)      # until they have met: by its own settings it schedules nothing
         if path is None:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
@@ -322,65 +321,18 @@ class ScheduledKVStore(KVStore):
             return None
         return self._path.add(key, sample, self.handle)
 
-    # -- the first push --------------------------------------------------------------------------------------------------------
-
     def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
-        """Before anything is pushed: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a synchronous
-        store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's own settings
-        schedule nothing."""
+        """Before anything is pushed, once: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a
+        synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
+        own settings schedule nothing."""
         self._passing, self._met = False, True
         if isinstance(key, (str, int)):
             self._keys.gradient(key)                    # the agreement has to know of a key that was made before the store was wrapped
-        raw = _Unscheduled(self)
-        agreeing = Agreeing(raw, self._keys, self._compression != 1)
-        with self._watched(FIRST_PUSH):
-            scheduled, config = agreeing.settings(self._config, self._path is not None, self._optimizer)
-            if not scheduled:
-                self._wrapping = agreeing.pass_through(self._optimizer)
-        changed = differences(self._config, config)
-        if not scheduled and config.policy != "off" and self._path is not None:
-            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", self.rank, NAIVE)
-        elif changed:
-            logger.warning("worker %d: all workers use rank 0's settings: %s", self.rank, changed)
-        if not scheduled:
-            self._unschedule()
-            return
-        self._config = config
-        if self._path is None:
-            self._path = self._new_path(config)
-        elif changed:
-            self._path.adopt(config)
+        meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
         try:
-            with self._watched(FIRST_PUSH):
-                self._wrapping = self._path.agree(raw, agreeing, self.handle, sample, self._optimizer)
-        except KVStoreError as error:
-            self._refused = str(error)
-            raise
-        if self._path.in_order:
-            self._unschedule()
-
-    def _unschedule(self) -> None:
-        """From here on as if it had never been scheduled."""
-        self.close()
-        self._path = None
-        let_go(self)
-
-    def _new_path(self, config: Config) -> ScheduledPath:
-        """For a worker whose own settings schedule nothing, while the others wait for it."""
-        try:
-            if _is_naive():
-                raise KVStoreError(f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
-                                   "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
-                                   "this worker, or set PROPHET_POLICY=off for rank 0")
-            bind()
-            path = ScheduledPath(self, config, self._keys)
-        except ProphetError:
-            leave_alone(self.handle)                    # this process can end though the others wait
-            raise
-        path.compression = self._compression
-        path.start()
-        attend(self, path)
-        return path
+            meeting.meet(sample, self._optimizer)
+        finally:
+            self._config, self._path, self._wrapping, self._refused = meeting.config, meeting.path, meeting.wrapping, meeting.refused
 
     # -- the timeline --------------------------------------------------------------------------------------------------------
 
@@ -471,37 +423,3 @@ def _environment_int(name: str, default: int) -> int:
     if number < 1:
         raise ConfigError(f"{name}={text!r} is not allowed; allowed: a whole number from 1")
     return number
-
-
-def _why_unscheduled(kv: KVStore, config: Config) -> str:
-    """Why this store's traffic is not scheduled, or ''."""
-    if config.policy == "off":
-        return "the policy is off"
-    if "dist" not in kv.type:
-        return f"the store is '{kv.type}', not dist_sync"
-    if "async" in kv.type:
-        return f"the store is '{kv.type}', where updates do not wait for one another"
-    if kv._is_p3:
-        return "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling"
-    if _is_naive():
-        return f"{NAIVE} runs every operation inside the call that pushes it"
-    return ""
-
-
-def _is_naive() -> bool:
-    return os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine"
-
-
-def _is_synchronous(kv: KVStore) -> bool:
-    """Whether this is a store whose traffic could be scheduled, as it then is on all workers."""
-    return "dist" in kv.type and "async" not in kv.type and not kv._is_p3
-
-
-class _Unscheduled:
-    """The wrapped store's own operations, for what workers agree on before anything is scheduled."""
-
-    def __init__(self, store: ScheduledKVStore) -> None:
-        plain = super(ScheduledKVStore, store)
-        self.init, self.pull, self.broadcast = plain.init, plain.pull, plain.broadcast
-        self.push, self.pushpull, self.set_optimizer, self.barrier = plain.push, plain.pushpull, plain.set_optimizer, plain._barrier
-        self.rank, self.num_workers = store.rank, store.num_workers

@@ -1,0 +1,130 @@
+"""The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, and fix the layout if it
+does. The steps that they take together are in agreement.py.
+"""
+import logging
+from contextlib import nullcontext
+from functools import partial
+from typing import ContextManager, Optional
+
+import mxnet as mx
+from mxnet.kvstore import KVStore
+
+from ..config import Config
+from ..errors import KVStoreError, ProphetError
+from .agreement import Agreeing, Wrapping
+from .api import bind
+from .data_path import ScheduledPath
+from .keys import KeyBook
+from .process_exit import attend, leave_alone, let_go
+from .schedulable import NAIVE, is_naive
+from .shared_settings import differences
+
+logger = logging.getLogger("prophet_mx")
+
+OTHERS = "the other workers, which have to push their first gradient as well"
+
+
+class FirstPush:
+    """One worker's part in the meeting: :meth:`meet`, once.
+
+    Parameters
+    ----------
+    store : the ScheduledKVStore; what is sent here passes its own methods by.
+    keys, config : the store's; the settings are this worker's own.
+    path : None if this worker's own settings schedule nothing.
+    compression : factor by which MXNet makes gradients smaller.
+
+    Attributes
+    ----------
+    config, path : what holds from then on; no path where nothing is scheduled.
+    wrapping : how optimizers are wrapped for the servers from then on, if they are.
+    refused : why nothing may be sent, '' if it may.
+    """
+
+    def __init__(self, store: KVStore, keys: KeyBook, config: Config, path: Optional[ScheduledPath], compression: int) -> None:
+        self._store = store
+        self._keys = keys
+        self._compression = compression
+        self.config = config
+        self.path = path
+        self.wrapping: Optional[Wrapping] = None
+        self.refused = ""
+
+    def meet(self, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]) -> None:
+        """Blocks until all workers are here. ``sample`` is the first gradient, ``optimizer`` the one on the servers, pickled.
+
+        Raises
+        ------
+        KVStoreError
+            this worker cannot do what rank 0 decided, or the workers have agreed to send nothing: ``refused`` then says why.
+        """
+        raw = _Unscheduled(self._store)
+        agreeing = Agreeing(raw, self._keys, self._compression != 1)
+        with self._watched():
+            scheduled, config = agreeing.settings(self.config, self.path is not None, optimizer)
+            if not scheduled:
+                self.wrapping = agreeing.pass_through(optimizer)
+        changed = self._tell(scheduled, config)
+        if not scheduled:
+            self._unschedule()
+            return
+        self.config = config
+        if self.path is None:
+            self.path = self._new_path()
+        elif changed:
+            self.path.adopt(config)
+        try:
+            with self._watched():
+                self.wrapping = self.path.agree(raw, agreeing, self._store.handle, sample, optimizer)
+        except KVStoreError as error:
+            self.refused = str(error)
+            raise
+        if self.path.in_order:
+            self._unschedule()
+
+    def _tell(self, scheduled: bool, config: Config) -> bool:
+        """Say in the log what is not as this worker's own settings have it. Whether that is anything."""
+        changed = differences(self.config, config)
+        if not scheduled and config.policy != "off" and self.path is not None:
+            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", self._store.rank, NAIVE)
+        elif changed:
+            logger.warning("worker %d: all workers use rank 0's settings: %s", self._store.rank, changed)
+        return bool(changed)
+
+    def _watched(self) -> ContextManager[None]:
+        """While this worker waits for the others, the watchdog counts the time."""
+        return nullcontext() if self.path is None else self.path.watchdog.blocked(OTHERS)
+
+    def _unschedule(self) -> None:
+        """From here on as if it had never been scheduled."""
+        if self.path is not None:
+            self.path.close()
+        self.path = None
+        let_go(self._store)
+
+    def _new_path(self) -> ScheduledPath:
+        """For a worker whose own settings schedule nothing, while the others wait for it."""
+        try:
+            if is_naive():
+                raise KVStoreError(f"worker {self._store.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
+                                   "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
+                                   "this worker, or set PROPHET_POLICY=off for rank 0")
+            bind()
+            path = ScheduledPath(self._store, self.config, self._keys)
+        except ProphetError:
+            leave_alone(self._store.handle)             # this process can end though the others wait
+            raise
+        path.compression = self._compression
+        path.start()
+        attend(self._store, path)
+        return path
+
+
+class _Unscheduled:
+    """MXNet's own operations on the store, for what workers agree on before anything is scheduled."""
+
+    def __init__(self, store: KVStore) -> None:
+        self.init, self.pull, self.broadcast = partial(KVStore.init, store), partial(KVStore.pull, store), partial(KVStore.broadcast, store)
+        self.push, self.pushpull = partial(KVStore.push, store), partial(KVStore.pushpull, store)
+        self.set_optimizer, self.barrier = partial(KVStore.set_optimizer, store), partial(KVStore._barrier, store)
+        self.rank, self.num_workers = store.rank, store.num_workers
