@@ -7,7 +7,7 @@
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
-EXTRAS  := $(MXNET),test,demo,metrics,tensorboard,docs
+EXTRAS  := $(MXNET),test,demo,report,metrics,tensorboard,docs
 VENV    := .venv
 PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 ARGS    ?=
@@ -39,7 +39,7 @@ STARTS  ?= 300
 CHECKOUT ?= ../mxnet
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
-SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]')
+SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
 # That it is run at all matters as well: a version manager's python3.x can exist and only print an error.

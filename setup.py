@@ -33,6 +33,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["prophet_mx", "prophet_mx.*"]),
+    package_data={"prophet_mx.monitoring": ["templates/*"]},
     ext_modules=cythonize(
         [CORE], include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}
     ),
@@ -42,10 +43,11 @@ setup(
         "cpu": ["mxnet==1.9.1"],
         "cu112": ["mxnet-cu112==1.9.1"],
         "plot": ["matplotlib>=3.5"],
+        "report": ["jinja2>=3"],
         "metrics": ["prometheus_client>=0.14"],
         "tensorboard": ["tensorboardX>=2.5"],
         "docs": ["mkdocs==1.6.1"],
-        "test": ["pytest>=7", "pytest-xdist>=3", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4"],
+        "test": ["pytest>=7", "pytest-xdist>=3", "hypothesis>=6", "scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8", "build>=1", "pyyaml>=5.4", "jinja2>=3"],
         "fuzz": ["atheris>=2.3"],
         "demo": ["scikit-learn>=1.0", "tqdm>=4.57", "pillow>=8"],
     },

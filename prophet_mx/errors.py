@@ -9,6 +9,10 @@ class MXNetMissingError(ProphetError, ImportError):
     """MXNet is not installed, and was needed; the message names the extra that installs it."""
 
 
+class MissingPackageError(ProphetError, ImportError):
+    """A package that is not always needed is not installed; the message names the extra that installs it."""
+
+
 class UnsupportedMXNetError(ProphetError):
     """The installed MXNet is one whose engine layout is not known."""
 

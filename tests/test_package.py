@@ -20,6 +20,10 @@ def run(*command, cwd, timeout=300):
     return done.stdout
 
 
+def templates():
+    return {str(path.relative_to(ROOT)) for path in (ROOT / "prophet_mx").glob("*/templates/*")}
+
+
 @pytest.fixture(scope="module")
 def published(tmp_path_factory):
     """A directory with ``sdist``, made from a clean copy of the sources, ``wheel``, built from that, and ``venv``, where it is."""
@@ -41,7 +45,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
     with tarfile.open(str(path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py"]), ("_ext", ["*.pyx", "*.pxi", "*.pxd"]))
-               for pattern in patterns for path in (ROOT / folder).rglob(pattern)}
+               for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
     assert sources | {"setup.py", "pyproject.toml", "README.md"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
 
@@ -53,6 +57,7 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     assert [name for name in names if name.startswith("prophet_mx/_core.") and name.endswith(".so")]
     assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
         name for name in names if name.endswith(".py")}
+    assert templates() <= names
 
 
 def test_without_mxnet_the_store_says_which_extra_to_install(published):

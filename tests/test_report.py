@@ -11,6 +11,7 @@ import pytest
 
 from cluster import package_env, run_cluster
 from prophet_mx import TraceError
+from prophet_mx.cli.main import main
 from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_figures import PARTS, busy_shares, figures
 
@@ -116,6 +117,14 @@ def test_a_comparison_says_how_much_differs(tmp_path):
     assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>0 bit/s</td>" in html
     assert html.count("slow.json") > 3 and html.count("quick.json") > 3
     assert html.count("one iteration, a row per parameter") == 2
+
+
+def test_without_the_template_engine_the_extra_is_named(monkeypatch, capsys, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    page = tmp_path / "r.html"
+    assert main(["report", str(written(tmp_path / "t.json", made())), "-o", str(page)]) == 2
+    said = capsys.readouterr().err
+    assert "pip install 'prophet_mx[report]'" in said and len(said.splitlines()) == 1 and not page.exists()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")

@@ -14,12 +14,13 @@ They come from jobs such as these:
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
   PROPHET_TIMELINE=prophet.json prophet-mx launch -n 2 -s 1 -- python train.py
 
-The page is one file without anything to load from elsewhere.
+The page is one file without anything to load from elsewhere. To make it takes the
+extra 'report': pip install 'prophet_mx[report]'.
 
 exit codes:
   0  the page is written
   1  the page cannot be written
-  2  wrong argument; or a file is damaged, is no trace of prophet_mx, or shows no whole iteration"""
+  2  wrong argument; the extra is not installed; or a file is damaged, is no trace of prophet_mx, or shows no whole iteration"""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
