@@ -53,6 +53,7 @@ cdef enum DrainSource:
 
 cdef double POLL_MIN = 0.0002       # seconds between samples of a link while a window holds something back
 cdef double POLL_MAX = 0.002
+POLL_TIMES = (POLL_MIN, POLL_MAX)   # for the simulator
 cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, if little is missing from the count
 cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a send may wait behind the program's own operators
 cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of what a message costs may be wrong

@@ -10,7 +10,7 @@
 
 ctypedef const char* cstr
 
-cdef enum:
+cpdef enum:
     MAX_OUTS = 64                   # devices of one worker
 
 cdef struct Part:

@@ -17,12 +17,13 @@ cdef enum EventKind:
     GAP_EVENT = 5
     COUNTER_EVENT = 6
 
-cdef enum:                          # rows of the worker's process in the trace; a link's row is LINK_ROW + its index
+cpdef enum:                         # rows of the worker's process in the trace; a link's row is LINK_ROW + its index
     ITERATION_ROW = 1
     STEP_ROW = 2
     GAP_ROW = 3
     LINK_ROW = 10
-    SLICE_MAX = 512                 # characters of one slice up to its arguments, at most; LABEL_MAX of timeline.py is part of that
+    LABEL_MAX = 160                 # characters of a slice's name, as JSON
+    SLICE_MAX = 512                 # of one slice up to its arguments, at most
     TEXT_MAX = 4096                 # of one event's text, which is up to four slices
 
 cdef double COUNTER_SECONDS = 0.002     # between two values of a link's counters
@@ -391,8 +392,8 @@ cdef class Recorder:
 
     cdef int slice(self, char* text, const char* name, int process, int row, double begin, double end, int64_t iteration) noexcept nogil:
         """A slice up to its arguments, which the caller ends with '}}'; ``name`` is a JSON text."""
-        return snprintf(text, SLICE_MAX, b',\n{"ph":"X","name":%.160s,"pid":%d,"tid":%d,"ts":%ld,"dur":%ld,"args":{"iteration":%ld',
-                        name, process, row, self.us(begin), self.us(end) - self.us(begin), <long>iteration)
+        return snprintf(text, SLICE_MAX, b',\n{"ph":"X","name":%.*s,"pid":%d,"tid":%d,"ts":%ld,"dur":%ld,"args":{"iteration":%ld',
+                        LABEL_MAX, name, process, row, self.us(begin), self.us(end) - self.us(begin), <long>iteration)
 
     cdef int format_event(self, TimelineEvent* event, const char** names, int n_names, char* text) noexcept nogil:
         cdef int n = 0

@@ -5,12 +5,12 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
+from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import RATE_EXAMPLES, parse_rate
 
 PROFILES = Path(__file__).with_name("profiles_data")
 DEFAULT_COMPUTE = 1.0                                          # seconds per iteration
-BIGARRAY_BOUND = 1000 * 1000                                   # elements from which MXNet splits an array over all servers
 
 
 class Load(NamedTuple):
@@ -99,7 +99,7 @@ class Cell:
             profile = profile if self.rho is None else scaled_to_rho(profile, rate, self.rho)
         factor = profile.total_bytes / original.total_bytes
         # What MXNet would split over the servers at full size it splits here, whatever the method.
-        env = {} if self.servers == 1 else {"MXNET_KVSTORE_BIGARRAY_BOUND": str(max(1, round(BIGARRAY_BOUND * factor)))}
+        env = {} if self.servers == 1 else {BIGARRAY_VARIABLE: str(max(1, round(BIGARRAY_BOUND * factor)))}
         return Load(profile, rate, lower_bound(profile.scaled(compute=profile.compute_seconds * (self.slow or 1)), rate), env)
 
     @property

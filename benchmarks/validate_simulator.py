@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
+from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.simulation.predict import predicted_seconds
-from prophet_mx.simulation.layout import BIGARRAY_ELEMENTS
 
 from .cells import Cell
 from .report import machine
@@ -81,7 +81,7 @@ def read(paths: Sequence[Path]) -> List[Measured]:
 def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) -> float:
     """Simulated seconds per iteration of a method in a cell whose links carry ``goodput`` bytes/s."""
     load = cell.load(goodput)
-    bigarray = int(load.env.get("MXNET_KVSTORE_BIGARRAY_BOUND", BIGARRAY_ELEMENTS))
+    bigarray = int(load.env.get(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
     return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=costs, bigarray=bigarray)
 
 

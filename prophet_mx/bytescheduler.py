@@ -4,6 +4,8 @@ ByteScheduler counts a partition and a credit in parameters; here sizes are byte
 """
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
+from .limits import MAX_BYTES, MAX_UNIT
+
 PREFIX = "BYTESCHEDULER_"
 BYTES_PER_PARAMETER = 4
 
@@ -30,8 +32,8 @@ NOT_NEEDED = {
 }
 """The variables that ByteScheduler and its examples know, and why one that is not mapped is not needed."""
 
-# A unit is at most 4 MB here; a larger partition only says "do not cut".
-_LARGEST = {"unit": 4_000_000, "lead": 2**40}
+# A larger partition only says "do not cut".
+_LARGEST = {"unit": MAX_UNIT, "lead": MAX_BYTES}
 
 
 class Translation(NamedTuple):

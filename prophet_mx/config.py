@@ -10,6 +10,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import bytescheduler
 from .errors import ConfigError
+from .limits import MAX_BYTES, MAX_PORT, MAX_UNIT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, scaled
 
 PREFIX = "PROPHET_"
@@ -83,21 +84,21 @@ _SETTINGS = {
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)),
                           "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
-    "unit": _Setting(_auto(_bounded(parse_size, 4, 4_000_000)),
+    "unit": _Setting(_auto(_bounded(parse_size, 4, MAX_UNIT)),
                      "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
-    "window": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
+    "window": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)),
                        "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"),
-    "lead": _Setting(_auto(_bounded(parse_size, 1, 2**40)),
+    "lead": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)),
                      "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
     "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
                                        "into its name, or takes the place of {rank} in it"),
-    "timeline_limit": _Setting(_bounded(parse_size, 10**6, 2**40), "a size from 1 MB to 1 TiB such as 64MB"),
+    "timeline_limit": _Setting(_bounded(parse_size, 10**6, MAX_BYTES), "a size from 1 MB to 1 TiB such as 64MB"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
     "log_level": _Setting(_auto(_choice(*LOG_LEVELS)),
                           "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
     "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
-    "metrics_port": _Setting(_auto(_count(1, 65535)), "'auto' (no endpoint), or a whole number from 1 to 65535"),
+    "metrics_port": _Setting(_auto(_count(1, MAX_PORT)), f"'auto' (no endpoint), or a whole number from 1 to {MAX_PORT}"),
     "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
     "stall_warn": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
     "stall_abort": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),

@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 from ..config import PREFIX, Config
 from ..errors import ConfigError
 from ..planning.partition import MIN_UNIT
+from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 PROBE_SECONDS = 120.0
@@ -151,12 +152,12 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
             fine = False
             yield Finding("mxnet_settings", WARNING, f"{name}={job.environ[name]}: gradients become ready in few large steps, late",
                           f"unset {name} (15)")
-    bound, servers = job.number("MXNET_KVSTORE_BIGARRAY_BOUND"), job.number("DMLC_NUM_SERVER") or 2
+    bound, servers = job.number(BIGARRAY_VARIABLE), job.number("DMLC_NUM_SERVER") or 2
     if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
         fine = False
         yield Finding("mxnet_settings", WARNING,
-                      f"MXNET_KVSTORE_BIGARRAY_BOUND={bound}: even small slices are split over all servers",
-                      "unset MXNET_KVSTORE_BIGARRAY_BOUND (1000000)")
+                      f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers",
+                      f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})")
     if job.number("PS_DROP_MSG"):
         fine = False
         yield Finding("mxnet_settings", ERROR,

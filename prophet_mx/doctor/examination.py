@@ -2,6 +2,7 @@
 import argparse
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
+from ..limits import MAX_PORT
 from .checks import (ERROR, Finding, Job, check_engine, check_files, check_job, check_mxnet, check_mxnet_settings,
                      check_port_variable, check_python, check_settings, check_van)
 from .network import check_nic, check_scheduler, check_tcp_info
@@ -26,6 +27,6 @@ def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = N
 def address(text: str) -> Tuple[str, int]:
     """``HOST:PORT`` as both; argparse.ArgumentTypeError if it is none."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 1 <= int(port) <= 65535:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to 65535")
+    if not host or not port.isdigit() or not 1 <= int(port) <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to {MAX_PORT}")
     return host, int(port)

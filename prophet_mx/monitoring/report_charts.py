@@ -2,8 +2,9 @@
 import math
 from typing import Iterator, List, NamedTuple, Sequence, Tuple, Union
 
-from .trace import STAGES, Passage
+from .trace import Passage
 from .trace_figures import PARTS, Figures, busy_shares
+from .trace_format import STAGES
 
 COLOURS = {"backward": "#4477aa", "stalled": "#cc3311", "arriving": "#ddaa33", "compute": "#228833",
            "wait": "#d5d5d5", "wire": "#33659e", "answer": "#99c2e8", "unpack": "#b8dcb0"}

@@ -6,8 +6,8 @@ from ..errors import MissingPackageError
 from ..quantities import format_rate
 from . import report_charts as charts
 from .report_charts import COLOURS, LINES, Chart
-from .trace import STAGES
 from .trace_figures import PARTS, Figures
+from .trace_format import STAGES
 
 if TYPE_CHECKING:
     import jinja2

@@ -27,17 +27,14 @@ from .. import _core
 from ..errors import ConfigError, KVStoreError
 from ..threads import start_thread
 from .trace_file import TraceFile
+from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW
 
 logger = logging.getLogger("prophet_mx")
 
-FORMAT = "prophet_mx timeline 1"
 PERIOD = 0.25               # seconds between two writes
-LABEL_MAX = 160             # bytes of a unit's name, as JSON
-DEFAULT_LIMIT = 64 * 10**6  # bytes of a file
 MAX_STAGE = 6
 RESERVE = 4096              # bytes kept for the last words
-ROWS = ((1, "iterations"), (2, "steps"), (3, "compute gaps"))
-LINK_ROW = 10               # as in timeline.pyx
+ROWS = ((ITERATION_ROW, "iterations"), (STEP_ROW, "steps"), (GAP_ROW, "compute gaps"))
 
 
 def rank_path(path: str, rank: int) -> str:
@@ -94,7 +91,7 @@ class Timeline:
                 "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid(), **(about or {})}
         self.path = rank_path(path, rank)
         try:
-            self._file = TraceFile(self.path, _event("M", "prophet_mx", self._process, args=head))
+            self._file = TraceFile(self.path, _event("M", HEAD, self._process, args=head))
             self._file.append(self._rows(rank, servers))
         except OSError as error:
             raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
@@ -148,7 +145,7 @@ class Timeline:
         text = self._recorder.drain(self._driver, self._labels, last)
         if self._recorder.lost > self._lost:
             fresh = self._recorder.lost - self._lost
-            head += b",\n" + _event("i", f"{fresh} events lost", self._process, ts=self._recorder.now_us(), s="p")
+            head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=self._recorder.now_us(), s="p")
             self._lost = self._recorder.lost
         room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
         used_up = len(text) > room

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
 from ..errors import TraceError
-
-FORMAT = "prophet_mx timeline 1"
-ITERATION_ROW, STEP_ROW, GAP_ROW, LINK_ROW = 1, 2, 3, 10            # as in _ext/timeline.pyx
-STAGES = ("wait", "wire", "answer", "unpack")
+from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
 
 
 @dataclass(frozen=True)
@@ -84,7 +81,7 @@ def load_trace(path: str) -> Trace:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
         raise TraceError(f"{path}: damaged, or no trace: not a complete JSON text ({error})") from None
-    if not isinstance(events, list) or not events or not isinstance(events[0], dict) or events[0].get("name") != "prophet_mx":
+    if not isinstance(events, list) or not events or not isinstance(events[0], dict) or events[0].get("name") != HEAD:
         raise TraceError(f"{path}: not a trace of prophet_mx; PROPHET_TIMELINE={path} makes a job write one")
     head = events[0].get("args")
     stated = head.get("format") if isinstance(head, dict) else None
@@ -112,14 +109,14 @@ class _Reader:
             begin = _time(event["ts"])
             end = begin + _time(event["dur"])
             self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
-        elif phase == "C" and name.startswith("link "):
-            self.trace.rates[int(name[5:])] = float(event["args"]["rate"])
+        elif phase == "C" and name.startswith(LINK_COUNTERS):
+            self.trace.rates[int(name[len(LINK_COUNTERS):])] = float(event["args"]["rate"])
         elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
             facts = event["args"]
             unit = int(facts["unit"])
             self.trace.units[unit] = TracedUnit(str(facts["name"]), str(facts["parameter"]), int(facts["bytes"]), int(facts["rank"]))
             self._by_name[str(facts["name"])] = unit
-        elif phase == "i" and name.endswith(" events lost"):
+        elif phase == "i" and name.endswith(LOST):
             self.trace.lost += int(name.split()[0])
 
     def _slice(self, process: int, name: str, row: int, begin: float, end: float, args: Dict[str, Any]) -> None:

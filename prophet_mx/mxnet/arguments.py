@@ -13,11 +13,12 @@ import mxnet as mx
 from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
+from ..planning.placement import FACTOR
 from .arrays import as_list, shape_of
 from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
 from .keys import MAX_KEY, SURE, KeyBook
 
-MAX_DEVICES = 64            # as MAX_OUTS of _ext/parameter.pyx
+MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
 
 
@@ -97,8 +98,8 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
             raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
         number = book.unplaceable(name, place, math.prod(array.shape))
         if number is not None:
-            raise KVStoreMXNetError(f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times 9973 "
-                                    f"overflows 32 bits; numbers up to {SURE} are safe")
+            raise KVStoreMXNetError(f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times "
+                                    f"{FACTOR} overflows 32 bits; numbers up to {SURE} are safe")
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:

@@ -2,11 +2,12 @@
 from itertools import chain, islice
 from typing import Dict, List, NamedTuple, Optional, Union
 
+from ..planning.placement import FACTOR
+
 Key = Union[str, int]
 
 OWN_INTS = 100_000          # where prophet_mx's own int keys begin
 MAX_KEY = 2**31 - 1         # MXNet hands int keys on in 32 bits
-FACTOR = 9973               # of MXNet's placement (kvstore_dist.h)
 SURE = MAX_KEY // FACTOR    # the last number of a key that MXNet can place whatever the number of servers
 WIDE = -1                   # the place of a key that is spread over all servers
 

@@ -19,6 +19,7 @@ from mxnet.kvstore import KVStore
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
+from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
 from .api import bind
 from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
@@ -80,7 +81,7 @@ class ScheduledKVStore(KVStore):
             raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
         reason = why_unscheduled(kv, self._config)
         # What can fail comes before the wrapper takes over the store.
-        keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int("MXNET_KVSTORE_BIGARRAY_BOUND", 1000 * 1000))
+        keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
         path = None
         if not reason:
             bind()

@@ -13,7 +13,7 @@ import math
 from itertools import count
 from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
 
-from .._core import Scheduler
+from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
@@ -21,10 +21,9 @@ from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
 from .layout import PLAIN, Unit
 from .worker import Worker
 
-# When the scheduler's driver looks at its sockets again while a window holds something back (_ext/engine.pyx), in seconds. For
-# far-off times the simulator looks less often than the driver, which would change nothing.
-POLL_MIN = 0.0002
-POLL_MAX = 0.002
+# When the scheduler's driver looks at its sockets again while a window holds something back, in seconds. For far-off times the simulator
+# looks less often than the driver, which would change nothing.
+POLL_MIN, POLL_MAX = POLL_TIMES
 POLL_SHARE = 0.25
 
 

@@ -4,12 +4,12 @@ from typing import List, NamedTuple, Sequence
 from ..errors import ConfigError
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
+from ..planning.placement import BIGARRAY_BOUND, FACTOR
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster, connection_rate
 
 PLAIN = "plain"             # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1                 # server of a unit that is split evenly over all servers
-BIGARRAY_ELEMENTS = 10**6   # MXNET_KVSTORE_BIGARRAY_BOUND: larger arrays are split
 ELEMENT_BYTES = 4
 
 
@@ -24,10 +24,10 @@ class Unit(NamedTuple):
 
 def server_of(key: int, servers: int) -> int:
     """The server on which MXNet places key number ``key``."""
-    return key * 9973 % servers
+    return key * FACTOR % servers
 
 
-def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_ELEMENTS) -> List[Unit]:
+def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
     Slices have keys of their own, numbered after the gradients' and one more. A unit of ``bigarray`` elements (of 4 bytes) or
@@ -53,7 +53,7 @@ def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float)
     return [units[place] for place in order]
 
 
-def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigarray: int = BIGARRAY_ELEMENTS) -> List[Unit]:
+def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
     """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.planning.partition` in their total order.
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)

@@ -12,9 +12,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..errors import ConfigError
 from ..planning.bound import communication_seconds, worker_rate
+from ..planning.placement import BIGARRAY_BOUND
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
-from .layout import BIGARRAY_ELEMENTS, PLAIN, default_units
+from .layout import PLAIN, default_units
 from .simulator import POLICIES, Result, simulate
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
@@ -26,7 +27,7 @@ COSTS: Mapping[str, float] = {}     # what messages cost unless given, by field 
 
 
 def predicted_result(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                     costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_ELEMENTS) -> Result:
+                     costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Result:
     """The simulation behind :func:`predicted_seconds`, with the same arguments."""
     cluster = Cluster(bandwidth=rate, workers=workers, servers=servers, **(COSTS if costs is None else costs))
     if policy not in POLICIES:
@@ -36,7 +37,7 @@ def predicted_result(profile: GradientProfile, rate: float, workers: int = 2, se
 
 
 def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                      costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_ELEMENTS) -> float:
+                      costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> float:
     """Seconds per iteration of a job with this profile.
 
     Parameters
@@ -147,7 +148,7 @@ class Prediction:
 
 
 def predict(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policies: Sequence[str] = POLICIES, *,
-            costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_ELEMENTS) -> Prediction:
+            costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Prediction:
     """Predict every policy, and ``plain`` to compare with; arguments and errors are those of :func:`predicted_seconds`."""
     seconds: Dict[str, float] = {}
     bound = 0.0
@@ -173,7 +174,7 @@ class UsefulRates(NamedTuple):
 
 
 def useful_rates(profile: GradientProfile, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                 costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_ELEMENTS) -> Optional[UsefulRates]:
+                 costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Optional[UsefulRates]:
     """Where scheduling this job pays, from predictions at rates from rho 1/16 to 16, a factor of 1.4 apart; None if nowhere."""
     share = worker_rate(1.0, workers, servers)
     gains: List[Tuple[float, float]] = []
