@@ -9,6 +9,7 @@ from typing import Callable, Dict, List, Sequence
 
 from ..errors import LaunchError
 from ..launcher.console import Console, terminal_size
+from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import parse_hosts
 from ..launcher.job import label_of
 from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, run_plans
@@ -165,7 +166,7 @@ def _commands(plans: Sequence[Plan]) -> List[str]:
         if plan.spec is not None:
             lines.append(shown(plan.command, plan.spec))
         else:
-            words = ["env", "-u", "PORT", *(f"{name}={value}" for name, value in sorted(plan.env.items())), *plan.command]
+            words = ["env", "-u", LISTEN_VARIABLE, *(f"{name}={value}" for name, value in sorted(plan.env.items())), *plan.command]
             lines.append(" ".join(map(shlex.quote, words)))
     return lines
 

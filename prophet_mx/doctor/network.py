@@ -1,8 +1,8 @@
 """The checks of ``prophet-mx doctor`` that look at the network: interfaces, the scheduler's port, TCP_INFO."""
 import socket
-from pathlib import Path
 from typing import Iterator, List, Optional, Tuple
 
+from ..machine import address_towards, local_port_range
 from ..quantities import format_rate
 from .checks import ERROR, OK, WARNING, Finding, Job
 
@@ -69,27 +69,8 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
 
 
 def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str]]) -> Optional[str]:
-    address = _own_address(scheduler) if scheduler else None
+    address = address_towards(*scheduler) if scheduler else None
     return next((name for name, own in found if own == address), None)
-
-
-def _own_address(scheduler: Tuple[str, int]) -> Optional[str]:
-    """This machine's address on the way to the scheduler; nothing is sent."""
-    try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect(scheduler)
-            return probe.getsockname()[0]
-    except OSError:
-        return None
-
-
-def local_port_range() -> Tuple[int, int]:
-    """The ports that the kernel gives to outgoing connections."""
-    try:
-        low, high = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()
-        return int(low), int(high)
-    except (OSError, ValueError):
-        return 32768, 60999
 
 
 def check_scheduler(job: Job) -> Iterator[Finding]:
@@ -103,7 +84,7 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
     except OSError as error:
         yield Finding("scheduler", ERROR, f"the name {host} cannot be resolved ({error})", "set DMLC_PS_ROOT_URI to its IP address")
         return
-    local = address.startswith("127.") or _own_address((address, port)) == address
+    local = address.startswith("127.") or address_towards(address, port) == address
     low, high = local_port_range()
     if local and low <= port <= high:
         yield Finding("scheduler", WARNING,

@@ -32,7 +32,8 @@ from ..errors import LaunchError
 from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
 from .console import LineSplitter
 
-_TICK = 0.05  # seconds between two looks at processes and clock while there is no output
+TICK = 0.05  # seconds between two looks at processes and clock while there is no output
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
 _LAST_WORD = 5.0  # seconds for another host to kill its process and say so, before its connection is given up
 
@@ -87,6 +88,25 @@ class JobResult:
         return "\n".join(parts)
 
 
+def ended(process: int) -> Optional[int]:
+    """The return code of a child, negative if a signal killed it; None while it runs.
+
+    It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.
+    """
+    info = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if info is None:
+        return None
+    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
+
+
+def signal_group(group: int, number: int) -> None:
+    """Send a signal to what is left of a process group."""
+    try:
+        os.killpg(group, number)
+    except (ProcessLookupError, PermissionError):
+        pass
+
+
 class Guard:
     """A shell that kills the job's process groups if this process dies before it says 'done'.
 
@@ -130,17 +150,11 @@ class _Process:
         self.ended_by_launcher = False
 
     def poll(self) -> bool:
-        """Whether the process has ended since the last call.
-
-        It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.
-        """
-        if self.returncode is not None:
-            return False
-        info = os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if info is None:
-            return False
-        self.returncode = info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-        return True
+        """Whether the process has ended since the last call."""
+        if self.returncode is None:
+            self.returncode = ended(self.popen.pid)
+            return self.returncode is not None
+        return False
 
     def hint(self, code: int) -> str:
         """What an exit code may mean besides the program's own failure, in words to append."""
@@ -148,17 +162,11 @@ class _Process:
 
     def end(self) -> None:
         """Ask it to end."""
-        self._signal(signal.SIGTERM)
+        signal_group(self.popen.pid, signal.SIGTERM)
 
     def kill(self) -> None:
         """End it now, and whatever is left of its group. May be called again."""
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: int) -> None:
-        try:
-            os.killpg(self.popen.pid, number)
-        except (ProcessLookupError, PermissionError):
-            pass
+        signal_group(self.popen.pid, signal.SIGKILL)
 
 
 class _RemoteProcess(_Process):
@@ -228,7 +236,7 @@ class Job:
         """Until every process has ended, of itself or because the job was ended."""
         give_up_at = None if timeout is None else time.monotonic() + timeout
         while any(process.returncode is None for process in self._processes):
-            self._read(_TICK)
+            self._read(TICK)
             self._look_for_ended()
             now = time.monotonic()
             if self._signals:
@@ -249,10 +257,10 @@ class Job:
                     process.kill()
                 if not any(isinstance(process, _RemoteProcess) and not process.poll() for process in self._running()):
                     break
-                time.sleep(_TICK)
+                time.sleep(TICK)
             deadline = time.monotonic() + _LAST_OUTPUT
             while self._selector.get_map() and time.monotonic() < deadline:
-                self._read(_TICK)
+                self._read(TICK)
         finally:
             for process in self._processes:
                 process.popen.wait()

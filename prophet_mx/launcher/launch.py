@@ -17,9 +17,11 @@ from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
+from ..machine import local_port_range
+from .environment import LISTEN_VARIABLE, defaults
 from .hook import with_hook
 from .hosts import Host, Placed, place
-from .job import Job, JobResult, ProcessResult, Sink, label_of
+from .job import STOP_SIGNALS, Job, JobResult, ProcessResult, Sink, label_of
 from .ssh import Ssh, addresses, forwarded
 
 __all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
@@ -28,7 +30,6 @@ MAX_PROCESSES = 512
 HOST = "127.0.0.1"
 GRACE = 10.0
 AT_ONCE = 8             # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: 
                 if plan.host is None:
                     own.pop("DMLC_INTERFACE", None)
                     own.update(plan.env)
-                    own.pop("PORT", None)  # ps-lite would take it as the port that every process has to listen on
+                    own.pop(LISTEN_VARIABLE, None)
                 else:
                     opened[plan.host] = opened.get(plan.host, 0) + 1
                     if opened[plan.host] % AT_ONCE == 0:
@@ -113,7 +114,8 @@ def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env:
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
-    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **_defaults(workers), **(env or {})}
+    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST,
+              **defaults(os.environ, workers), **(env or {})}
     plans = []
     for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
         for index in range(count):
@@ -160,11 +162,7 @@ def free_port() -> int:
     A port of that range could be taken by a connection before the scheduler listens on it: even by a worker's own attempt to
     reach the scheduler, which then talks to itself.
     """
-    try:
-        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-            low = int(file.read().split()[0])
-    except (OSError, ValueError):
-        low = 32768
+    low, _ = local_port_range()
     candidates = range(10000, low) if low > 11000 else range(1024, 65536)
     for port in random.SystemRandom().sample(candidates, 200):
         with socket.socket() as probe:
@@ -182,15 +180,6 @@ def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, s
             "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
 
 
-def _defaults(workers: int) -> Dict[str, str]:
-    """Variables of a job on this machine that are set unless the user has done so."""
-    # Their output is a pipe: without this a Python program's lines would appear long after they were printed.
-    defaults = {"PYTHONUNBUFFERED": "1",
-                # Workers share this machine's cores; OpenMP's default, all cores for each, makes them spin in each other's way.
-                "OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // workers))}
-    return {name: os.environ.get(name, value) for name, value in defaults.items()}
-
-
 @contextmanager
 def _caught_signals(enabled: bool) -> Iterator[List[int]]:
     """The stop signals received so far, as a list that grows; a signal that is ignored (nohup) stays ignored."""
@@ -199,7 +188,7 @@ def _caught_signals(enabled: bool) -> Iterator[List[int]]:
     if enabled and threading.current_thread() is threading.main_thread():
         # Ignored SIGCHLD would make the kernel throw exit codes away.
         previous[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for number in _STOP_SIGNALS:
+        for number in STOP_SIGNALS:
             if signal.getsignal(number) != signal.SIG_IGN:
                 previous[number] = signal.signal(number, lambda received, frame: seen.append(received))
     try:

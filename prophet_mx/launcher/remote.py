@@ -22,18 +22,18 @@ import time
 from typing import Any, Dict, List, Mapping, Optional
 
 from ..errors import LaunchError
+from .environment import LISTEN_VARIABLE, defaults
 from .hook import with_hook
-from .job import Guard
+from .job import STOP_SIGNALS, TICK, Guard, ended, signal_group
 
 EXIT_CANNOT_START = 2
-TICK = 0.05         # seconds between two looks at the process
 MAX_SPEC = 1 << 22  # bytes
 
 
 def main() -> int:
     """Run what the standard input says; return the exit code."""
     stops: List[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for number in STOP_SIGNALS:
         signal.signal(number, lambda received, frame: stops.append(received))
     guard = Guard()
     try:
@@ -50,7 +50,7 @@ def main() -> int:
     try:
         return _wait(process, lines, spec["grace"], stops)
     finally:
-        _signal(process, signal.SIGKILL)        # what it started itself and left behind
+        signal_group(process.pid, signal.SIGKILL)       # what it started itself and left behind
         process.wait()
         guard.dismiss()
 
@@ -65,12 +65,9 @@ def _enter(directory: str) -> None:
 
 def _environment(spec: Mapping[str, Any]) -> Dict[str, str]:
     env = dict(os.environ)
-    env.pop("PORT", None)       # ps-lite would take it as the port that every process has to listen on
+    env.pop(LISTEN_VARIABLE, None)
     env.update(spec["env"])
-    # The output is a pipe: without this a Python program's lines would appear long after they were printed.
-    env.setdefault("PYTHONUNBUFFERED", "1")
-    # Workers of this host share its cores; OpenMP's default, all cores for each, makes them spin in each other's way.
-    env.setdefault("OMP_NUM_THREADS", str(max(1, len(os.sched_getaffinity(0)) // spec["sharers"])))
+    env.update(defaults(env, spec["sharers"]))
     return with_hook(env) if spec["schedule"] else env
 
 
@@ -113,20 +110,12 @@ def _wait(process: "subprocess.Popen[bytes]", lines: _Lines, grace: float, stops
     """Until the process has ended, of itself or because it was told to; ``stops`` grows with the signals that say so as well."""
     kill_at: Optional[float] = None
     while True:
-        # It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.
-        info = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        if info is not None:
-            return info.si_status if info.si_code == os.CLD_EXITED else 128 + info.si_status
+        code = ended(process.pid)
+        if code is not None:
+            return code if code >= 0 else 128 - code
         words = lines.new(TICK)
         if kill_at is None and (b"end" in words or lines.ended or stops):
-            _signal(process, signal.SIGTERM)
+            signal_group(process.pid, signal.SIGTERM)
             kill_at = time.monotonic() + grace
         if b"kill" in words or len(stops) > 1 or (kill_at is not None and time.monotonic() >= kill_at):
-            _signal(process, signal.SIGKILL)
-
-
-def _signal(process: "subprocess.Popen[bytes]", number: int) -> None:
-    try:
-        os.killpg(process.pid, number)
-    except (ProcessLookupError, PermissionError):
-        pass
+            signal_group(process.pid, signal.SIGKILL)

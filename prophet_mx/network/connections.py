@@ -5,7 +5,7 @@ connection is known here by its socket's number in the kernel: another socket in
 """
 import os
 import socket
-from typing import List, Mapping, NamedTuple, Optional
+from typing import Any, List, Mapping, NamedTuple, Optional
 
 import psutil
 
@@ -57,10 +57,14 @@ class Connection:
         return Health("", retransmits > 0 and probes == 0)      # probes go to a peer that lives, but takes no more bytes
 
 
+def tcp_connections() -> List[Any]:
+    """All TCP connections of this process, as psutil shows them."""
+    process = psutil.Process()
+    return (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
+
+
 def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     """File descriptors of this process's connections to the ps-lite scheduler."""
     environ = os.environ if environ is None else environ
-    process = psutil.Process()
-    connections = (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
-    return [c.fd for c in connections if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr
+    return [c.fd for c in tcp_connections() if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr
             and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")]

@@ -8,7 +8,6 @@ Drain is counted by the first of these that works here, unless ``Config.drain`` 
 """
 import logging
 import os
-import socket
 import threading
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
@@ -17,7 +16,9 @@ import psutil
 from .. import _core
 from ..config import Config
 from ..errors import KVStoreError
+from ..machine import address_towards
 from ..threads import start_thread
+from .connections import tcp_connections
 
 logger = logging.getLogger("prophet_mx")
 
@@ -31,8 +32,7 @@ def server_sockets(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     a connection with that port at either end is not one to a server.
     """
     environ = os.environ if environ is None else environ
-    process = psutil.Process()
-    connections = (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
+    connections = tcp_connections()
     listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
     root = environ.get("DMLC_PS_ROOT_PORT", "")
     return sorted(c.fd for c in connections
@@ -73,10 +73,8 @@ def interface_name(environ: Optional[Mapping[str, str]] = None) -> Optional[str]
     if environ.get("DMLC_INTERFACE") in psutil.net_if_addrs():
         return environ["DMLC_INTERFACE"]
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-            probe.connect((environ.get("DMLC_PS_ROOT_URI", ""), int(environ.get("DMLC_PS_ROOT_PORT", "9"))))
-            address = probe.getsockname()[0]
-    except (OSError, ValueError, OverflowError):
+        address = address_towards(environ.get("DMLC_PS_ROOT_URI", ""), int(environ.get("DMLC_PS_ROOT_PORT", "9")))
+    except ValueError:
         return None
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.address == address for a in addresses):
