@@ -11,6 +11,7 @@ import time
 from typing import Optional, Sequence
 
 from prophet_mx import _core
+from prophet_mx.cli.arguments import compute_seconds, count
 from prophet_mx.errors import ProphetError
 from prophet_mx.mxnet.api import bind
 
@@ -24,8 +25,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.accelerator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("profile", nargs="?", default="resnet50_v1")
-    parser.add_argument("--compute", type=float, default=1.0, help="seconds per iteration (default 1)")
-    parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--compute", type=compute_seconds, default=1.0, help="seconds per iteration (default 1)")
+    parser.add_argument("--iterations", type=count, default=10)
     options = parser.parse_args(arguments)
     try:
         profile = Cell(options.profile, compute=options.compute).load(125e6).profile

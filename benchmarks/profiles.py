@@ -17,7 +17,7 @@ import sys
 from dataclasses import replace
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from prophet_mx.cli.arguments import link_rate
+from prophet_mx.cli.arguments import compute_seconds, count, link_rate
 from prophet_mx.errors import ProfileError, ProphetError
 from prophet_mx.planning.bound import rho, scaled_to_rho
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
@@ -161,10 +161,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=__doc__.splitlines()[0])
     parser.add_argument("model", help="a name in MXNet's model zoo, or 'standard' for " + ", ".join(STANDARD))
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write; with 'standard', a directory")
-    parser.add_argument("--batch", type=int, default=32, help="images per iteration (default 32)")
-    parser.add_argument("--image", type=int, help="height and width of an image (default: the model's usual)")
-    parser.add_argument("--steps", type=int, help="steps in which gradients become ready (default: one per 12 gradients)")
-    parser.add_argument("--compute", type=float, default=1.0, metavar="SECONDS", help="forward and backward (default 1)")
+    parser.add_argument("--batch", type=count, default=32, help="images per iteration (default 32)")
+    parser.add_argument("--image", type=count, help="height and width of an image (default: the model's usual)")
+    parser.add_argument("--steps", type=count, help="steps in which gradients become ready (default: one per 12 gradients)")
+    parser.add_argument("--compute", type=compute_seconds, default=1.0, metavar="SECONDS", help="forward and backward (default 1)")
     parser.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of all sizes (default 1)")
     parser.add_argument("--rho", type=float, help="scale the sizes to this communication time / compute time at --rate")
     parser.add_argument("--rate", type=link_rate, help="one worker's share of the link, such as 500Mbit or 59MB/s")

@@ -12,6 +12,7 @@ import threading
 import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
+from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.planning.bound import lower_bound, worker_rate
 
@@ -33,7 +34,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rate_change", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cell", default="resnet50_v1,rho=1,compute=0.8", help="as for benchmarks.run")
     parser.add_argument("--method", choices=METHODS, default="prophet")
-    parser.add_argument("--iterations", type=int, default=30, help="about how many per phase (default 30)")
+    parser.add_argument("--iterations", type=count, default=30, help="about how many per phase (default 30)")
     options = parser.parse_args(arguments)
     try:
         cell = Cell.parse(options.cell)

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
+from prophet_mx.cli.arguments import checked, count, duration, factor
 from prophet_mx.errors import ProphetError
 
 from .cells import Cell, Load
@@ -65,16 +66,16 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cell", action="append", required=True, metavar="PROFILE,KEY=VALUE,...",
                         help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated")
-    parser.add_argument("--methods", type=_methods, default=list(STANDARD),
+    parser.add_argument("--methods", type=checked(_methods), default=list(STANDARD),
                         help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in "
                              "prophet:PROPHET_UNIT=4MB")
-    parser.add_argument("--repeats", type=_count, default=2, help="jobs per method and cell (default 2)")
+    parser.add_argument("--repeats", type=count, default=2, help="jobs per method and cell (default 2)")
     add_job_options(parser)
-    parser.add_argument("--max-stolen", type=float, default=0.1, metavar="CORES",
+    parser.add_argument("--max-stolen", type=factor(0, 1e3), default=0.1, metavar="CORES",
                         help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)")
-    parser.add_argument("--undisturbed", type=_count, default=1, metavar="N",
+    parser.add_argument("--undisturbed", type=count, default=1, metavar="N",
                         help="iterations to have undisturbed per method and cell, all workers' together (default 1)")
-    parser.add_argument("--tries", type=_count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
+    parser.add_argument("--tries", type=count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
     parser.add_argument("--timeline", type=Path, metavar="FOLDER",
@@ -86,24 +87,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """What :func:`run_method` reads."""
-    parser.add_argument("--iterations", type=_count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=_count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds a job may take (default 300)")
+    parser.add_argument("--iterations", type=count, default=10, help="measured iterations per job (default 10)")
+    parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
+    parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
 
 
 def _methods(text: str) -> List[str]:
-    names = list(METHODS) if text == "all" else text.split(",")
-    try:
-        return [parse(name).name for name in names]
-    except ProphetError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def _count(text: str) -> int:
-    if int(text) < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return int(text)
+    return [parse(name).name for name in (METHODS if text == "all" else text.split(","))]
 
 
 def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace) -> List[Row]:

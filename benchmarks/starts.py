@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.launcher.launch import JobResult, run_job
 
@@ -179,7 +180,7 @@ def starts(count: int, first: int, seed: int) -> int:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--starts", type=int, default=300, metavar="N", help="how many (default: 300)")
+    parser.add_argument("--starts", type=count, default=300, metavar="N", help="how many (default: 300)")
     parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first (default: 0)")
     parser.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
     arguments = parser.parse_args(argv)

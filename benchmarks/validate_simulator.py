@@ -23,6 +23,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
+from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.simulation.predict import predicted_seconds
@@ -149,7 +150,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator",
                                      description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="CSV", help="results of benchmarks.run")
-    parser.add_argument("--fit", type=int, metavar="N", help="fit the costs on the first N cells and write them")
+    parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells and write them")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of the costs (default %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the tables (default %(default)s)")
     options = parser.parse_args(arguments)

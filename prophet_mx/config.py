@@ -11,7 +11,7 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 from . import bytescheduler
 from .errors import ConfigError
 from .limits import MAX_BYTES, MAX_PORT, MAX_UNIT
-from .quantities import RATE_EXAMPLES, parse_rate, parse_size, scaled
+from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
 PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")
@@ -27,10 +27,6 @@ def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """``off`` (or None) as None, anything else by ``parse``."""
     return lambda value: None if value is None or str(value).lower() == "off" else parse(value)
-
-
-def _seconds(value: Any) -> float:
-    return scaled(value, lambda unit: {"": 1.0, "s": 1.0}.get(unit.lower()))
 
 
 def _choice(*names: str) -> Callable[[Any], str]:
@@ -100,8 +96,8 @@ _SETTINGS = {
     "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
     "metrics_port": _Setting(_auto(_count(1, MAX_PORT)), f"'auto' (no endpoint), or a whole number from 1 to {MAX_PORT}"),
     "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
-    "stall_warn": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
-    "stall_abort": _Setting(_off(_bounded(_seconds, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
+    "stall_warn": _Setting(_off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
+    "stall_abort": _Setting(_off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Sizes and rates as texts: what a number with a unit means, and how a rate is shown. Sizes are bytes, rates bytes/s.
+"""Sizes, rates and times as texts: what a number with a unit means, and how a rate is shown. Sizes are bytes, rates bytes/s, times seconds.
 
 In a rate ``b`` is bits and ``B`` is bytes, as everywhere in networking. A size is never in bits, so its units may be in any case.
 """
@@ -6,8 +6,9 @@ import math
 import re
 from typing import Any, Callable, Optional
 
-_NUMBER = re.compile(r"\s*([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
+_NUMBER = re.compile(r"\s*((?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*")
 _SIZE_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+_TIME_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "us": 1e-6}
 _PREFIXES = {"": 1e0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2.0**10, "mi": 2.0**20, "gi": 2.0**30, "ti": 2.0**40}
 # 'GBPS' is neither: it may be meant as Gbps or as GBps.
 _BITS = re.compile(r"([kmgtKMGT]?)(?:b(?i:ps|/s)?|(?i:bit(?:/s)?))|([kmgtKMGT])")
@@ -17,10 +18,10 @@ _SHOWN = (("Tbit/s", 1e12), ("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3))
 RATE_EXAMPLES = "10Gbit, 1.25GB/s or 1.25e9 (bytes/s); b is bits, B is bytes"
 
 
-def scaled(value: Any, factor: Callable[[str], Optional[float]]) -> float:
+def scaled(value: Any, factor: Callable[[str], Optional[float]], zero: bool = False) -> float:
     """A number with an optional unit as a float; ``factor`` is what a unit multiplies by, None if it is not known.
 
-    ValueError if it is not a number, the unit is not known, or the result is not finite or not positive.
+    ValueError if it is not a number, the unit is not known, or the result is not finite or not positive (with ``zero``: negative).
     """
     if isinstance(value, bool):
         raise ValueError("a truth value is not a number")
@@ -35,18 +36,18 @@ def scaled(value: Any, factor: Callable[[str], Optional[float]]) -> float:
         if match is None or size is None:
             raise ValueError("not a number with a known unit")
         number = float(match.group(1)) * size
-    if not math.isfinite(number) or number <= 0:
+    if not math.isfinite(number) or number < 0 or (number == 0 and not zero):
         raise ValueError("not a positive, finite number")
     return number
 
 
-def parse_size(value: Any) -> int:
-    """A size in bytes from a number (bytes) or a text such as ``512KiB`` or ``4MB``.
+def parse_size(value: Any, zero: bool = False) -> int:
+    """A size in bytes from a number (bytes) or a text such as ``512KiB`` or ``4MB``; with ``zero`` also 0.
 
     >>> parse_size("64KiB")
     65536
     """
-    size = scaled(value, lambda unit: _SIZE_UNITS.get(unit.lower()))
+    size = scaled(value, lambda unit: _SIZE_UNITS.get(unit.lower()), zero)
     if size != int(size):
         raise ValueError("not a whole number of bytes")
     return int(size)
@@ -60,6 +61,15 @@ def parse_rate(value: Any) -> float:
     (125000000.0, 12500000.0, 125000000.0)
     """
     return scaled(value, _rate_factor)
+
+
+def parse_time(value: Any, zero: bool = False) -> float:
+    """A time in seconds from a number (seconds) or a text such as ``2s``, ``300ms`` or ``50us``; with ``zero`` also 0.
+
+    >>> parse_time("300ms"), parse_time("2")
+    (0.3, 2.0)
+    """
+    return scaled(value, lambda unit: _TIME_UNITS.get(unit.lower()), zero)
 
 
 def format_rate(rate: float) -> str:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from typing import List, Optional, Sequence
 
-from prophet_mx.cli.arguments import link_rate
+from prophet_mx.cli.arguments import count, link_rate
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
 
@@ -29,8 +29,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     commands = parser.add_subparsers(dest="what", required=True)
     for name, text in (("goodput", "measure what the shaped links give"), ("run", "run a job's workers on the testbed")):
         command = commands.add_parser(name, help=text)
-        command.add_argument("--workers", type=int, default=2)
-        command.add_argument("--servers", type=int, default=1)
+        command.add_argument("--workers", type=count, default=2)
+        command.add_argument("--servers", type=count, default=1)
         command.add_argument("--rate", type=link_rate, default=125e6, help="of every link, such as 1Gbit (default)")
         if name == "run":
             command.add_argument("command", nargs=argparse.REMAINDER, help="the workers' command, after --")

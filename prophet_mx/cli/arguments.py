@@ -1,58 +1,78 @@
-"""Types for the arguments of ``prophet-mx``'s commands: what a text means, or one line that says what is allowed."""
+"""Types for the arguments of all commands: what a text means, or one line that says what is allowed.
+
+Commands that work without the compiled part use these: nothing of it is imported here.
+"""
 import argparse
-from typing import Any, Callable, List
+import math
+import os
+from functools import partial
+from typing import Any, Callable, List, Sequence, TypeVar
 
-from ..quantities import RATE_EXAMPLES, parse_rate, parse_size
-from ..simulation.simulator import POLICIES
+from ..errors import ProphetError
+from ..limits import MAX_PORT
+from ..quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
-_TIME_UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
+T = TypeVar("T")
 
 
-def number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], float]:
+def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
+    """``parse``, whose errors of prophet_mx say what is wrong with the argument."""
+    def convert(text: str) -> T:
+        try:
+            return parse(text)
+        except ProphetError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+    return convert
+
+
+def number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], Any]:
     """What ``parse`` makes of a text, if it is within the limits."""
     def convert(text: str) -> float:
         try:
             value = parse(text)
         except ValueError:
-            value = low - 1
+            value = math.nan
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
         return value
     return convert
 
 
-def whole(high: int) -> Callable[[str], int]:
-    """A whole number from 1 to ``high``."""
-    return number(int, 1, high, f"a whole number from 1 to {high}")
+def whole(high: int, low: int = 1) -> Callable[[str], int]:
+    """A whole number within the limits."""
+    return number(int, low, high, f"a whole number from {low} to {high}")
 
 
+def factor(low: float, high: float) -> Callable[[str], float]:
+    """A number within the limits."""
+    return number(float, low, high, f"a number from {low:g} to {high:g}")
+
+
+count = whole(10**6)
+port = number(int, 1, MAX_PORT, f"a port from 1 to {MAX_PORT}")
 link_rate = number(parse_rate, 1e3, 1e13, "a rate from 8 kbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
+duration = number(parse_time, 0, math.inf, "a positive number of seconds such as 90, or a time such as 500ms")
+cost_seconds = number(partial(parse_time, zero=True), 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001")
+compute_seconds = number(parse_time, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms")
+message_bytes = number(partial(parse_size, zero=True), 0, 1e6, "a size from 0 to 1 MB such as 200")
 
 
-def listed(convert: Callable[[str], Any]) -> Callable[[str], List[Any]]:
+def listed(convert: Callable[[str], T]) -> Callable[[str], List[T]]:
     """Values with commas between them."""
     return lambda text: [convert(part.strip()) for part in text.split(",")]
 
 
-def policy_name(text: str) -> str:
-    """A policy that can be simulated."""
-    if text not in POLICIES:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(POLICIES)}")
+def choice(names: Sequence[str]) -> Callable[[str], str]:
+    """One of the names."""
+    def convert(text: str) -> str:
+        if text not in names:
+            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(names)}")
+        return text
+    return convert
+
+
+def new_file(text: str) -> str:
+    """The path of a file that can be there: an error now rather than after minutes."""
+    if os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a file in a directory that exists")
     return text
-
-
-def time_seconds(text: str) -> float:
-    """A number of seconds, or one with a unit; ValueError if it is neither.
-
-    >>> time_seconds("300ms"), time_seconds("2")
-    (0.3, 2.0)
-    """
-    for unit, size in _TIME_UNITS.items():
-        if text.lower().endswith(unit):
-            return float(text[:-len(unit)]) * size
-    return float(text)
-
-
-def bytes_or_zero(text: str) -> float:
-    """A size in bytes, or 0."""
-    return 0.0 if text.strip() == "0" else float(parse_size(text))

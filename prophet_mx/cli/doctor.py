@@ -5,6 +5,7 @@ import os
 
 from ..doctor.checks import ERROR, OK, WARNING
 from ..doctor.examination import address, examine
+from .arguments import checked
 
 _EPILOG = """\
 example, on a machine that will run workers:
@@ -27,7 +28,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "doctor", help="check a machine and a job's environment before it starts",
         description="Check this machine and this environment for what makes MXNet dist_sync jobs fail, hang or go unscheduled.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scheduler", type=address, metavar="HOST:PORT",
+    parser.add_argument("--scheduler", type=checked(address), metavar="HOST:PORT",
                         help="the job's scheduler (default: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT)")
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")

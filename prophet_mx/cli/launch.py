@@ -1,11 +1,10 @@
 """The command ``prophet-mx launch``."""
 import argparse
-import math
 import os
 import shlex
 import signal
 import sys
-from typing import Callable, Dict, List, Sequence
+from typing import Dict, List, Sequence
 
 from ..errors import LaunchError
 from ..launcher.console import Console, terminal_size
@@ -14,6 +13,7 @@ from ..launcher.hosts import parse_hosts
 from ..launcher.job import label_of
 from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, run_plans
 from ..launcher.ssh import Ssh, parse_variables, shown
+from .arguments import duration, port, whole
 
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -63,18 +63,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
                     "and wait for the end.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("-n", "--workers", type=_count, metavar="N", help="number of workers (default: 2; with --hostfile the number of slots)")
-    add("-s", "--servers", type=_count, metavar="N",
+    add("-n", "--workers", type=whole(MAX_PROCESSES), metavar="N", help="number of workers (default: 2; with --hostfile the number of slots)")
+    add("-s", "--servers", type=whole(MAX_PROCESSES), metavar="N",
         help="number of servers (default: 1; with --hostfile one for each host with a worker)")
     add("--schedule", action="store_true",
         help="wrap every dist_sync store that COMMAND's Python makes in a ScheduledKVStore: no line of the script changes")
-    add("--timeout", type=_seconds, metavar="SECONDS", help="end the job after this time (default: never)")
-    add("--grace", type=_seconds, default=GRACE, metavar="SECONDS",
+    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time (default: never)")
+    add("--grace", type=duration, default=GRACE, metavar="SECONDS",
         help="time to end between SIGTERM and SIGKILL, and for scheduler and servers after the last worker "
              f"(default: {GRACE:g})")
     add("--env", action="append", default=[], metavar="NAME[=VALUE]",
         help="a variable for all processes; without a value, the one it has here (may be repeated)")
-    add("--port", type=_port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
+    add("--port", type=port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
     add("--hostfile", metavar="FILE", help="run the job on the hosts of this file, over ssh")
     add("--ssh-option", action="append", default=[], metavar="OPTION",
@@ -83,29 +83,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--python", metavar="PATH", help="the Python on the hosts that has prophet_mx (default: the path of this one)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
     parser.set_defaults(run=_run)
-
-
-def _whole_number(high: int, what: str) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        number = int(text) if text.isdigit() and len(text) < 9 else 0
-        if not 1 <= number <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {what} from 1 to {high}")
-        return number
-    return parse
-
-
-_count = _whole_number(MAX_PROCESSES, "a whole number")
-_port = _whole_number(65535, "a port")
-
-
-def _seconds(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a positive number of seconds")
-    return number
 
 
 def _run(arguments: argparse.Namespace) -> int:

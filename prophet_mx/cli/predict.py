@@ -10,7 +10,7 @@ from ..simulation.compute_times import complete
 from ..simulation.layout import PLAIN
 from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates
 from ..simulation.simulator import POLICIES
-from .arguments import link_rate, listed, number, policy_name, time_seconds, whole
+from .arguments import choice, compute_seconds, link_rate, listed, whole
 
 _EPILOG = f"""\
 example, a profile that a job kept with PROPHET_PROFILE=job.json, on another network:
@@ -45,9 +45,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=whole(MAX_MACHINES), default=2, metavar="N", help="number of workers (default: 2)")
     add("--servers", type=whole(MAX_MACHINES), default=1, metavar="N", help="number of servers (default: 1)")
-    add("--policy", type=listed(policy_name), default=list(POLICIES), metavar="NAME[,NAME...]",
+    add("--policy", type=listed(choice(POLICIES)), default=list(POLICIES), metavar="NAME[,NAME...]",
         help=f"one or more of {', '.join(POLICIES)} (default: all)")
-    add("--compute", type=number(time_seconds, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms"), metavar="TIME",
+    add("--compute", type=compute_seconds, metavar="TIME",
         help="compute time of an iteration, without communication (default: as in the profile, or estimated)")
     add("--costs", metavar="FILE", help="JSON file of what messages cost (default: nothing)")
     add("--no-range", action="store_true", help="do not look for the bandwidths at which scheduling pays, which takes some seconds")

@@ -4,6 +4,7 @@ import os
 import sys
 
 from ..errors import ConfigError
+from ..monitoring.trace import load_trace
 from ..profiling.profile_file import replace_text
 
 _EPILOG = """\
@@ -36,7 +37,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def _run(arguments: argparse.Namespace) -> int:
     from ..monitoring.report_page import page
-    from ..monitoring.trace import load_trace
     from ..monitoring.trace_figures import figures
     paths = [arguments.trace] + ([arguments.other] if arguments.other else [])
     if os.path.realpath(arguments.output) in map(os.path.realpath, paths):

@@ -1,7 +1,7 @@
 """What ``prophet-mx doctor`` finds: all checks, one after the other."""
-import argparse
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
+from ..errors import ConfigError
 from ..limits import MAX_PORT
 from .checks import (ERROR, Finding, Job, check_engine, check_files, check_job, check_mxnet, check_mxnet_settings,
                      check_port_variable, check_python, check_settings, check_van)
@@ -17,7 +17,7 @@ def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = N
     if scheduler is None and environ.get("DMLC_PS_ROOT_URI"):
         try:
             scheduler = address(f"{environ['DMLC_PS_ROOT_URI']}:{environ.get('DMLC_PS_ROOT_PORT', '')}")
-        except argparse.ArgumentTypeError as error:
+        except ConfigError as error:
             return [*examine({**environ, "DMLC_PS_ROOT_URI": ""}),
                     Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
     job = Job(environ, scheduler)
@@ -25,8 +25,8 @@ def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = N
 
 
 def address(text: str) -> Tuple[str, int]:
-    """``HOST:PORT`` as both; argparse.ArgumentTypeError if it is none."""
+    """``HOST:PORT`` as both; ConfigError if it is none."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 1 <= int(port) <= MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to {MAX_PORT}")
+        raise ConfigError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to {MAX_PORT}")
     return host, int(port)
