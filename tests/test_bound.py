@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
-from prophet_mx.planning.bound import (Sending, communication_seconds, lower_bound, replay, rho, scaled_to_rho, send_order,
+from prophet_mx.planning.bound import (Sending, communication_seconds, finishing_order, lower_bound, rho, scaled_to_rho, sendings,
                                        worker_rate)
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
@@ -14,6 +14,14 @@ from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 def make(sizes, forward, backward, steps=None):
     gradients = [Gradient(f"g{index}", *fields) for index, fields in enumerate(zip(sizes, forward, backward))]
     return GradientProfile("tiny", gradients, steps or [[index] for index in reversed(range(len(sizes)))])
+
+
+def durations(profile, rate):
+    return [gradient.bytes / rate for gradient in profile.gradients]
+
+
+def replay(profile, rate):
+    return sendings(profile.ready_times(), durations(profile, rate))
 
 
 class Machine:
@@ -180,22 +188,22 @@ def test_an_endless_link_leaves_the_compute_time(profile):
 
 @given(profiles(), RATES)
 def test_the_replay_sends_every_byte_once_after_it_is_ready_and_most_urgent_first(profile, rate):
-    sendings, ready = replay(profile, rate), profile.ready_times()
-    sent = [math.fsum(s.end - s.start for s in sendings if s.gradient == index) for index in range(len(ready))]
+    replayed, ready = replay(profile, rate), profile.ready_times()
+    sent = [math.fsum(s.end - s.start for s in replayed if s.gradient == index) for index in range(len(ready))]
     total = communication_seconds(profile, rate)
     assert sent == pytest.approx([g.bytes / rate for g in profile.gradients], rel=1e-6, abs=1e-9 * total)
-    for sending, following in zip(sendings, sendings[1:]):
+    for sending, following in zip(replayed, replayed[1:]):
         assert sending.end <= following.start
-    ends = {sending.gradient: sending.end for sending in sendings}
-    for sending in sendings:
+    ends = {sending.gradient: sending.end for sending in replayed}
+    for sending in replayed:
         assert sending.start >= ready[sending.gradient]
         for urgent in range(sending.gradient):
             assert ready[urgent] >= sending.end or ends[urgent] <= sending.start
 
 
 @given(profiles(), RATES)
-def test_the_send_order_is_that_of_the_last_bytes(profile, rate):
-    order = send_order(profile, rate)
+def test_the_finishing_order_is_that_of_the_last_bytes(profile, rate):
+    order = finishing_order(profile.ready_times(), durations(profile, rate))
     ends = {sending.gradient: sending.end for sending in replay(profile, rate)}
     assert sorted(order) == list(range(len(profile.gradients)))
     assert [ends[index] for index in order] == sorted(ends.values())
@@ -204,7 +212,7 @@ def test_the_send_order_is_that_of_the_last_bytes(profile, rate):
 def test_the_replay_of_observed_ready_times_needs_no_compute_times():
     profile = GradientProfile.from_samples("job", ["a", "b", "c"], [10, 10, 10], [[3.0, 2.0, 0.0]])
     assert replay(profile, 5.0) == [Sending(2, 0, 2), Sending(1, 2, 3), Sending(0, 3, 5), Sending(1, 5, 6)]
-    assert send_order(profile, 5.0) == [2, 0, 1]
+    assert finishing_order(profile.ready_times(), durations(profile, 5.0)) == [2, 0, 1]
     with pytest.raises(ProfileError, match="compute"):
         lower_bound(profile, 5.0)
 
@@ -235,6 +243,6 @@ def test_a_workers_share_of_the_busiest_link():
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast", None])
 def test_a_rate_that_is_none_is_rejected(rate):
     profile = make([1], [1], [1])
-    for use in (lower_bound, replay, send_order, communication_seconds, rho):
+    for use in (lower_bound, communication_seconds, rho):
         with pytest.raises(ConfigError, match="rate"):
             use(profile, rate)

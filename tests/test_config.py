@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prophet_mx import Config, ConfigError, ProphetError
 from prophet_mx.config import DRAINS, POLICIES
-from prophet_mx.quantities import format_rate, parse_rate, parse_size
+from prophet_mx.quantities import format_rate, parse_rate, parse_size, parse_time
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
          "tib": 2**40}
@@ -239,6 +239,18 @@ def test_texts_that_are_no_size_and_no_rate(text):
     for parse in (parse_rate, parse_size):
         with pytest.raises(ValueError):
             parse(text)
+
+
+@pytest.mark.parametrize("text, seconds", [("2", 2.0), (" 300 ms", 0.3), ("50us", 5e-5), (".5S", 0.5), ("1e3", 1000.0)])
+def test_times(text, seconds):
+    assert parse_time(text) == pytest.approx(seconds, rel=1e-12)
+
+
+def test_what_is_no_time():
+    for text in ("", "0", "-1", "nan", "inf", "3h", "ms"):
+        with pytest.raises(ValueError):
+            parse_time(text)
+    assert parse_time("0ms", zero=True) == 0
 
 
 def test_a_rate_in_bits_is_no_size_and_a_fraction_of_a_byte_neither():

@@ -20,7 +20,7 @@ GENERATED_LAST = 2              # entries of nav that stay at its end: commands.
 # What the reference shows, by module: everything in its __all__, or the names given.
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx", ()), ("prophet_mx.profiling.gradient_profile", ()),
-    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound", "replay", "send_order")),
+    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound")),
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.compute_times", ("estimated_compute",)),

@@ -87,30 +87,16 @@ def lower_bound(profile: GradientProfile, rate: float) -> float:
     """
     releases = profile.backward_ready_times()
     clock = math.fsum(gradient.backward for gradient in profile.gradients)
-    sent = {sending.gradient: sending.end for sending in _send(releases, _durations(profile, rate))}
+    sent = {sending.gradient: sending.end for sending in sendings(releases, _durations(profile, rate))}
     for index, gradient in enumerate(profile.gradients):
         clock = max(clock, sent[index]) + gradient.forward
     return clock
 
 
-def replay(profile: GradientProfile, rate: float) -> List[Sending]:
-    """What the ideal link of ``rate`` bytes/s sends when, in order of time; seconds from the iteration's first ready gradient.
-
-    Gradients become ready as :meth:`GradientProfile.ready_times` says; compute times are not needed if that is known. A
-    gradient has several entries if more urgent ones interrupted it.
-    """
-    return _send(profile.ready_times(), _durations(profile, rate))
-
-
-def send_order(profile: GradientProfile, rate: float) -> List[int]:
-    """All gradients in the order in which the ideal link of ``rate`` bytes/s finishes sending them."""
-    return finishing_order(profile.ready_times(), _durations(profile, rate))
-
-
 def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> List[int]:
     """Pieces of work, most urgent first, in the order in which preemptive strict priority finishes them: piece i is there from
     ``releases[i]`` on and takes ``durations[i]``."""
-    last = {sending.gradient: place for place, sending in enumerate(_send(releases, durations))}
+    last = {sending.gradient: place for place, sending in enumerate(sendings(releases, durations))}
     return sorted(last, key=last.__getitem__)
 
 
@@ -126,12 +112,13 @@ def _durations(profile: GradientProfile, rate: float) -> List[float]:
     return [gradient.bytes / rate for gradient in profile.gradients]
 
 
-def _send(releases: Sequence[float], durations: Sequence[float]) -> List[Sending]:
-    """Preemptive strict priority: at every moment the released gradient of the least index is sent."""
+def sendings(releases: Sequence[float], durations: Sequence[float]) -> List[Sending]:
+    """What an ideal link sends when, in order of time, by preemptive strict priority: at every moment the piece of work of the least index
+    that is there. Piece i is there from ``releases[i]`` on and takes ``durations[i]``; it has several entries if others interrupted it."""
     left = list(durations)
     arrivals = sorted(range(len(left)), key=releases.__getitem__, reverse=True)
     ready: List[int] = []
-    sendings: List[Sending] = []
+    sent: List[Sending] = []
     clock = 0.0
     while arrivals or ready:
         if not ready:
@@ -145,9 +132,9 @@ def _send(releases: Sequence[float], durations: Sequence[float]) -> List[Sending
             left[current] -= end - clock
         else:
             heapq.heappop(ready)
-        if sendings and sendings[-1].gradient == current and sendings[-1].end == clock:
-            sendings[-1] = Sending(current, sendings[-1].start, end)
+        if sent and sent[-1].gradient == current and sent[-1].end == clock:
+            sent[-1] = Sending(current, sent[-1].start, end)
         else:
-            sendings.append(Sending(current, clock, end))
+            sent.append(Sending(current, clock, end))
         clock = end
-    return sendings
+    return sent

@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, List
 
 from prophet_mx.config import POLICIES, Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
-from prophet_mx.planning.bound import lower_bound, send_order
+from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.orders import orders
 from prophet_mx.planning.partition import cut, unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
@@ -127,7 +127,7 @@ def _use(found: GradientProfile, source: Source) -> None:
     questions: List[Callable[[], Any]] = [
         found.step_times, found.ready_times, lambda: found.scaled(mostly(source, None), mostly(source, source.number())),
         lambda: found.updated(mostly(source, [source.odd() for _ in found.gradients]), mostly(source, 0.1)),
-        lambda: lower_bound(found, mostly(source, rate)), lambda: send_order(found, mostly(source, rate))]
+        lambda: lower_bound(found, mostly(source, rate))]
     for ask in questions:
         try:
             answer = ask()
