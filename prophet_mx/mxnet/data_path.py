@@ -1,11 +1,11 @@
-"""The scheduled path of a store: the engine's driver, the layout, the parameters' buffers, and what watches and learns from them.
+"""The scheduled path of a store: the engine's driver, the layout, the parameters, and what watches and learns from them.
 
 Exists only while traffic is scheduled. Does not know the store, which owns it: the store's operations are handed in where they are
 needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.agree`.
 """
 import logging
 import os
-from typing import Any, Callable, Dict, List, Optional, Set
+from typing import Any, Callable, Dict, Optional
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
@@ -20,36 +20,21 @@ from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders
-from ..profiling.online import ProfileLearner
 from ..profiling.gradient_profile import GradientProfile
+from ..profiling.online import ProfileLearner
 from ..threads import not_started
 from .agreement import Agreeing, Wrapping
-from .arrays import Arrays, as_list, new_arrays, shape_of
+from .arrays import as_list
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
 from .order_exchange import OrderExchange
 from .order_source import OrderSource
+from .parameters import Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
 SETTLING = 5            # pushes of a key after those that make the first profile, until the profile stands
-
-
-class Parameter:
-    """A gradient on the scheduled path, and its buffer."""
-
-    __slots__ = ("native", "units", "buffer", "keys", "arrays", "gradient", "iteration")
-
-    def __init__(self, native: "_core.Parameter", units: List[int], buffer: mx.nd.NDArray, keys: List[Key],
-                 arrays: List[mx.nd.NDArray], gradient: int) -> None:
-        self.native = native
-        self.units = units                  # their indices in the scheduler
-        self.buffer = buffer
-        self.keys = keys                    # of its units
-        self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
-        self.gradient = gradient
-        self.iteration = -1                 # the caller's iteration in which it was last pushed
 
 
 class ScheduledPath:
@@ -74,8 +59,7 @@ class ScheduledPath:
     rank : this worker's.
     driver, watchdog : their threads run from start() to close().
     layout : empty until the first push.
-    parameters : those that were pushed, by key.
-    compression : factor by which MXNet's compression makes gradients smaller.
+    parameters : those that were pushed.
     in_order : whether they have agreed to schedule nothing: the optimizer depends on the order in which keys are updated.
     """
 
@@ -85,11 +69,10 @@ class ScheduledPath:
         self._saved: Optional[GradientProfile] = None
         if config.profile and os.path.exists(config.profile):
             self._saved = GradientProfile.load(config.profile)
-        self._type, self.rank, self._workers = kv.type, kv.rank, kv.num_workers
+        self.rank, self._workers = kv.rank, kv.num_workers
         self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
-        self._names: Dict[int, str] = {}                # by gradient index
-        self._sizes: Dict[int, int] = {}                # likewise, in bytes
-        self._unit_gradients: List[int] = []
+        self.layout = FixedLayout(keys)
+        self.parameters = Parameters(self.driver, keys, self.layout, kv.type)
         self._metrics = Metrics(config, kv.rank)
         self._timeline: Optional[Timeline] = None
         try:
@@ -99,15 +82,8 @@ class ScheduledPath:
             self._metrics.close()
             raise
         self.in_order = False
-        self.compression = 1
-        self.parameters: Dict[Key, Parameter] = {}
-        self.layout = FixedLayout(keys)
-        self._made: Dict[Key, Arrays] = {}              # buffers that rank 0 made before their keys' first push
-        self._passed: Set[Key] = set()                  # keys whose values are not scheduled (sparse, empty)
         self._key_sets = KeySets()
-        self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
-        self._reduced: Set[int] = set()
-        self._iteration = -1
+        self._iteration = 0
         self._clock = -1                                # gradient whose pushes the exchange of orders goes by
         self._exchange: Optional[OrderExchange] = None
         self._pid = os.getpid()
@@ -118,7 +94,7 @@ class ScheduledPath:
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
         self._order_source = OrderSource(self.driver, self._learner, self.layout)
-        names, gradients = self._names, self._unit_gradients        # not self: the watchdog's thread must not keep it alive
+        names, gradients = self.parameters.names, self.parameters.unit_gradients    # not self: the watchdog must not keep it alive
         try:
             self.driver.start()
             self.watchdog = Watchdog(self.driver, self.config, self.rank, lambda unit: names[gradients[unit]], self._fail)
@@ -131,58 +107,11 @@ class ScheduledPath:
         logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", self.config.policy, self.rank,
                     self._workers, self._keys.servers)
 
-    # -- parameters ----------------------------------------------------------------------------------------------------------
-
-    def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
-        """Whether a key's values can be scheduled; the log says once if not."""
-        if key in self._passed:
-            return False
-        if sample.stype == "default" and sample.size:
-            return True
-        self._passed.add(key)
-        logger.warning("key %r is not scheduled: its values are %s", key, "empty" if sample.stype == "default" else sample.stype)
-        return False
-
-    def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
-        """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
-        gradient = self._keys.gradient(key)
-        buffer, arrays = self._made.pop(key, (None, []))
-        if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
-            buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), self.layout.slices.get(key, ()))
-        keys = self.layout.keys_of(key)
-        if self.layout.is_late(key):
-            logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
-        units = [self._new_unit(name, array, gradient, *self.layout.order_of(key, part))
-                 for part, (name, array) in enumerate(zip(keys, arrays))]
-        self._unit_gradients += [gradient] * len(units)
-        self._names[gradient] = str(key)
-        self._sizes[gradient] = shape_of(buffer).bytes // self.compression
-        native = _core.Parameter(self.driver, store.value, buffer.handle.value,
-                                 [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
-        parameter = self.parameters[key] = Parameter(native, units, buffer, keys, arrays, gradient)
-        self._iteration = max(self._iteration, 0)
-        return parameter
-
-    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
-        shape = shape_of(array)
-        return self.driver.new_unit(shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, rank, position)
-
-    def pack(self, parameter: Parameter, sources: List[mx.nd.NDArray], priority: int) -> None:
-        """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
-        if len(sources) == 1:
-            parameter.native.pack(sources[0].handle.value)
-            return
-        if self._reducer is None:
-            self._reducer = mx.kv.create("device" if "device" in self._type else "local")
-        if parameter.gradient not in self._reduced:
-            self._reduced.add(parameter.gradient)
-            self._reducer.init(parameter.gradient, parameter.buffer)
-        self._reducer.push(parameter.gradient, sources, priority)
-        self._reducer.pull(parameter.gradient, parameter.buffer, priority)
+    # -- a push --------------------------------------------------------------------------------------------------------------
 
     def next_iteration(self, parameter: Parameter) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
-        if parameter.gradient == self._clock and self.compression == 1:
+        if parameter.gradient == self._clock and self.parameters.compression == 1:
             # Even if something failed here: the other workers count on the messages.
             self._guarded("the exchange of orders",
                           lambda: self._exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
@@ -195,8 +124,9 @@ class ScheduledPath:
             if begins:
                 self._key_sets.iteration_ends(self._iteration - 1)
                 self._metrics.iteration(self._iteration, self.driver)
-                self._learner.iteration_begins(self._iteration, self._names, self._sizes, self._unit_gradients)
-            self._key_sets.pushed(self._names[parameter.gradient])
+                self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes,
+                                               self.parameters.unit_gradients)
+            self._key_sets.pushed(self.parameters.names[parameter.gradient])
         except Exception as error:                  # nothing of ours may stop training
             self.driver.record(False)
             self._fail("the profile", error)
@@ -237,17 +167,11 @@ class ScheduledPath:
             self.driver.rates_known(agreed.rate)
         self.driver.unit_known(agreed.unit)
         slices = agreeing.slices(agreed.unit)
-
-        def make(key: Key) -> Arrays:
-            shape = self._keys.shapes[key]
-            self._made[key] = new_arrays(shape.shape, shape.dtype, _host(sample), slices[key])
-            return self._made[key]
-
-        self.layout.fix(slices, agreeing.make_slices(slices, optimizer, make))
+        self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
         if agreed.profiled:                         # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._own_orders()))
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
-        if not agreed.in_order and self.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
+        if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
         self.in_order = agreed.in_order
@@ -285,8 +209,7 @@ class ScheduledPath:
         """Take orders that the workers agree on while gradients are on their way."""
         def use() -> None:
             self.layout.use(agreed)
-            self.driver.places_changed([(unit, *self.layout.order_of(key, part)) for key, parameter in self.parameters.items()
-                                        for part, unit in enumerate(parameter.units)])
+            self.driver.places_changed(self.parameters.places())
             logger.info("the order of %d units follows the profile now", len(agreed.ranks))
 
         self._guarded("the orders", use)
@@ -313,7 +236,7 @@ class ScheduledPath:
 
     def _new_timeline(self, path: str, limit: int) -> Timeline:
         return Timeline(self.driver, path, limit, rank=self.rank, workers=self._workers, servers=self._keys.servers,
-                        gradients=self._unit_gradients, names=self._names, about={"policy": self.config.policy})
+                        gradients=self.parameters.unit_gradients, names=self.parameters.names, about={"policy": self.config.policy})
 
     def stop_timeline(self) -> Optional[str]:
         """The path of the trace that ends; None if none was being written."""
@@ -383,8 +306,3 @@ class ScheduledPath:
             except ProfileError as error:
                 logger.error("%s", error)           # the job has done its work: no reason to fail
             self._saved = self._learner.profile
-
-
-def _host(sample: mx.nd.NDArray) -> mx.Context:
-    """Where the buffer for an array is: in the host's memory, in that which its device copies to fast."""
-    return mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)

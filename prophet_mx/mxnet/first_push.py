@@ -114,7 +114,7 @@ class FirstPush:
         except ProphetError:
             leave_alone(self._store.handle)             # this process can end though the others wait
             raise
-        path.compression = self._compression
+        path.parameters.compression = self._compression
         path.start()
         attend(self._store, path)
         return path

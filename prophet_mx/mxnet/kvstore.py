@@ -24,10 +24,11 @@ from .agreement import Wrapping
 from .api import bind
 from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
 from .arrays import as_list, shape_of
-from .data_path import Parameter, ScheduledPath
+from .data_path import ScheduledPath
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush
 from .keys import Key, KeyBook
+from .parameters import Parameter
 from .process_exit import attend, end, let_go
 from .schedulable import is_synchronous, why_unscheduled
 from .slice_optimizer import slicing_allowed
@@ -227,7 +228,7 @@ class ScheduledKVStore(KVStore):
         if len(sources) == 1 and len(targets) == 1:
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
             return
-        self._path.pack(parameter, sources, priority)
+        self._path.parameters.pack(parameter, sources, priority)
         parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
 
     def push(self, key, value, priority: int = 0) -> None:
@@ -253,7 +254,7 @@ class ScheduledKVStore(KVStore):
             return
         sources = as_list(value)
         iteration = self._path.next_iteration(parameter)
-        self._path.pack(parameter, sources, priority)
+        self._path.parameters.pack(parameter, sources, priority)
         parameter.native.push(iteration, priority)
 
     def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
@@ -318,9 +319,9 @@ class ScheduledKVStore(KVStore):
             raise KVStoreError(self._refused)
         if not self._met:
             self._meet(key, sample)
-        if self._path is None or not self._path.takes(key, sample):
+        if self._path is None or not self._path.parameters.takes(key, sample):
             return None
-        return self._path.add(key, sample, self.handle)
+        return self._path.parameters.add(key, sample, self.handle)
 
     def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
         """Before anything is pushed, once: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a
@@ -379,7 +380,7 @@ class ScheduledKVStore(KVStore):
         super().set_gradient_compression(compression_params)
         self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
         if self._path is not None:
-            self._path.compression = self._compression
+            self._path.parameters.compression = self._compression
 
     def stats(self) -> Dict[str, Any]:
         """What the scheduler did and learned so far.

@@ -1,0 +1,124 @@
+"""The parameters on the scheduled path: their buffers, and their units in the scheduler."""
+import logging
+from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+
+import mxnet as mx
+from mxnet.kvstore import KVStore
+
+from .. import _core
+from ..planning.partition import Slice
+from .arrays import Arrays, new_arrays, shape_of
+from .fixed_layout import FixedLayout
+from .keys import Key, KeyBook
+
+logger = logging.getLogger("prophet_mx")
+
+
+class Parameter:
+    """A gradient on the scheduled path, and its buffer."""
+
+    __slots__ = ("native", "units", "buffer", "keys", "arrays", "gradient", "iteration")
+
+    def __init__(self, native: "_core.Parameter", units: List[int], buffer: mx.nd.NDArray, keys: List[Key],
+                 arrays: List[mx.nd.NDArray], gradient: int) -> None:
+        self.native = native
+        self.units = units                  # their indices in the scheduler
+        self.buffer = buffer
+        self.keys = keys                    # of its units
+        self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
+        self.gradient = gradient
+        self.iteration = -1                 # the caller's iteration in which it was last pushed
+
+
+class Parameters:
+    """Those that were pushed, by key.
+
+    Parameters
+    ----------
+    kind : the type of the wrapped store.
+
+    Attributes
+    ----------
+    get : a parameter by its key; None if there is none yet.
+    names, sizes : by gradient, in words and in bytes.
+    unit_gradients : the gradient of each of the scheduler's units.
+    compression : factor by which MXNet's compression makes gradients smaller.
+    """
+
+    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: FixedLayout, kind: str) -> None:
+        self._driver = driver
+        self._keys = keys
+        self._layout = layout
+        self._device = "device" in kind
+        self._by_key: Dict[Key, Parameter] = {}
+        self.get: Callable[[Key], Optional[Parameter]] = self._by_key.get
+        self.names: Dict[int, str] = {}
+        self.sizes: Dict[int, int] = {}
+        self.unit_gradients: List[int] = []
+        self.compression = 1
+        self._made: Dict[Key, Arrays] = {}              # buffers that rank 0 made before their keys' first push
+        self._passed: Set[Key] = set()                  # keys whose values are not scheduled (sparse, empty)
+        self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
+        self._reduced: Set[int] = set()
+
+    def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
+        """Whether a key's values can be scheduled; the log says once if not."""
+        if key in self._passed:
+            return False
+        if sample.stype == "default" and sample.size:
+            return True
+        self._passed.add(key)
+        logger.warning("key %r is not scheduled: its values are %s", key, "empty" if sample.stype == "default" else sample.stype)
+        return False
+
+    def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
+        """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
+        gradient = self._keys.gradient(key)
+        buffer, arrays = self._made.pop(key, (None, []))
+        if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
+            buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), self._layout.slices.get(key, ()))
+        keys = self._layout.keys_of(key)
+        if self._layout.is_late(key):
+            logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
+        units = [self._new_unit(name, array, gradient, *self._layout.order_of(key, part))
+                 for part, (name, array) in enumerate(zip(keys, arrays))]
+        self.unit_gradients += [gradient] * len(units)
+        self.names[gradient] = str(key)
+        self.sizes[gradient] = shape_of(buffer).bytes // self.compression
+        native = _core.Parameter(self._driver, store.value, buffer.handle.value,
+                                 [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
+        self._by_key[key] = Parameter(native, units, buffer, keys, arrays, gradient)
+        return self._by_key[key]
+
+    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
+        shape = shape_of(array)
+        return self._driver.new_unit(shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, rank, position)
+
+    def pack(self, parameter: Parameter, sources: List[mx.nd.NDArray], priority: int) -> None:
+        """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
+        if len(sources) == 1:
+            parameter.native.pack(sources[0].handle.value)
+            return
+        if self._reducer is None:
+            self._reducer = mx.kv.create("device" if self._device else "local")
+        if parameter.gradient not in self._reduced:
+            self._reduced.add(parameter.gradient)
+            self._reducer.init(parameter.gradient, parameter.buffer)
+        self._reducer.push(parameter.gradient, sources, priority)
+        self._reducer.pull(parameter.gradient, parameter.buffer, priority)
+
+    def make(self, key: Key, sample: mx.nd.NDArray, parts: Sequence[Slice]) -> Arrays:
+        """The buffer of a parameter before its first push, where another gradient, ``sample``, is."""
+        shape = self._keys.shapes[key]
+        self._made[key] = new_arrays(shape.shape, shape.dtype, _host(sample), parts)
+        return self._made[key]
+
+    def places(self) -> List[Tuple[int, int, int]]:
+        """Each unit with its rank and position in the orders of the layout."""
+        return [(unit, *self._layout.order_of(key, part)) for key, parameter in self._by_key.items()
+                for part, unit in enumerate(parameter.units)]
+
+
+def _host(sample: mx.nd.NDArray) -> mx.Context:
+    """Where the buffer for an array is: in the host's memory, in that which its device copies to fast."""
+    return mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
