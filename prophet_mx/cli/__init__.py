@@ -1,1 +1,1 @@
-"""The command ``prophet-mx``: a module for each subcommand. Imports what the subcommands run, never the adapter for MXNet."""
+"""The command ``prophet-mx``: a module for each subcommand."""

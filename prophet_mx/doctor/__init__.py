@@ -1,1 +1,1 @@
-"""What is wrong with a machine or a job's environment before the job starts. Imports planning."""
+"""What is wrong with a machine or a job's environment before the job starts."""

@@ -1,1 +1,1 @@
-"""What is shown of a job: metrics, watchdog, timeline, and the report that is made of it. Imports network."""
+"""What is shown of a job: metrics, watchdog, timeline, and the report that is made of it."""

@@ -1,5 +1,5 @@
-"""The adapter for MXNet, which nothing outside imports. Imports planning, profiling, network, monitoring. Its ``kvstore`` is
-where ByteScheduler's users look for it: ``from prophet_mx.mxnet.kvstore import ScheduledKVStore``.
+"""The adapter for MXNet, which nothing outside imports. Its ``kvstore`` is where ByteScheduler's users look for it:
+``from prophet_mx.mxnet.kvstore import ScheduledKVStore``.
 """
 from importlib.util import find_spec
 

@@ -1,1 +1,1 @@
-"""What is decided: the units, their orders, the lower bound. Pure: numbers in, values out. Imports profiling."""
+"""What is decided: the units, their orders, the lower bound. Pure: numbers in, values out."""

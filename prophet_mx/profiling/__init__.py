@@ -1,1 +1,1 @@
-"""What is learned: when gradients become ready, in steps, as a profile and its file. Imports the modules at the top alone."""
+"""What is learned: when gradients become ready, in steps, as a profile and its file."""

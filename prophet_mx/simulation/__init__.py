@@ -1,1 +1,1 @@
-"""What would be: a modelled cluster around the shipping scheduler, and predictions from it. Imports planning, profiling."""
+"""What would be: a modelled cluster around the shipping scheduler, and predictions from it."""
