@@ -10,8 +10,8 @@ from ..errors import LaunchError
 from ..launcher.console import Console, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import parse_hosts
-from ..launcher.job import label_of
 from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, run_plans
+from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, parse_variables, shown
 from .arguments import duration, port, whole
 

@@ -30,20 +30,12 @@ from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
 from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
-from .console import LineSplitter
+from .processes import TICK, Guard, Process, RemoteProcess, label_of
 
-TICK = 0.05  # seconds between two looks at processes and clock while there is no output
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
-_LAST_WORD = 5.0  # seconds for another host to kill its process and say so, before its connection is given up
 
 Sink = Callable[[str, str, bool], None]
 """``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
-
-
-def label_of(role: str, index: int) -> str:
-    """The name of a process in output and messages: ``scheduler``, ``server 0``, ``worker 1``, ..."""
-    return role if role == "scheduler" else f"{role} {index}"
 
 
 @dataclass(frozen=True)
@@ -88,115 +80,6 @@ class JobResult:
         return "\n".join(parts)
 
 
-def ended(process: int) -> Optional[int]:
-    """The return code of a child, negative if a signal killed it; None while it runs.
-
-    It stays a zombie, so that its group's number cannot be given to another process until the group has been killed.
-    """
-    info = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    if info is None:
-        return None
-    return info.si_status if info.si_code == os.CLD_EXITED else -info.si_status
-
-
-def signal_group(group: int, number: int) -> None:
-    """Send a signal to what is left of a process group."""
-    try:
-        os.killpg(group, number)
-    except (ProcessLookupError, PermissionError):
-        pass
-
-
-class Guard:
-    """A shell that kills the job's process groups if this process dies before it says 'done'.
-
-    It learns that from the end of its standard input, whose only writer is this process.
-    """
-
-    _SCRIPT = ('trap "" INT TERM HUP; groups=; '
-               'while read -r group; do [ "$group" = done ] && exit 0; groups="$groups -$group"; done; '
-               '[ -z "$groups" ] || kill -s KILL -- $groups')
-
-    def __init__(self) -> None:
-        self._shell = subprocess.Popen(["/bin/sh", "-c", self._SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, cwd="/", start_new_session=True)
-
-    def add(self, group: int) -> None:
-        self._say(str(group))
-
-    def dismiss(self) -> None:
-        self._say("done")
-        self._shell.stdin.close()
-        self._shell.wait()
-
-    def _say(self, word: str) -> None:
-        try:
-            os.write(self._shell.stdin.fileno(), word.encode() + b"\n")
-        except BrokenPipeError:
-            pass  # somebody killed the guard: the job does not depend on it
-
-
-class _Process:
-    """One running process, its group and its output."""
-
-    def __init__(self, role: str, index: int, popen: "subprocess.Popen[bytes]", capture: bool) -> None:
-        self.role = role
-        self.label = label_of(role, index)
-        self.index = index
-        self.popen = popen
-        self.lines = LineSplitter()
-        self.output: Optional[bytearray] = bytearray() if capture else None
-        self.returncode: Optional[int] = None
-        self.ended_by_launcher = False
-
-    def poll(self) -> bool:
-        """Whether the process has ended since the last call."""
-        if self.returncode is None:
-            self.returncode = ended(self.popen.pid)
-            return self.returncode is not None
-        return False
-
-    def hint(self, code: int) -> str:
-        """What an exit code may mean besides the program's own failure, in words to append."""
-        return ""
-
-    def end(self) -> None:
-        """Ask it to end."""
-        signal_group(self.popen.pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it now, and whatever is left of its group. May be called again."""
-        signal_group(self.popen.pid, signal.SIGKILL)
-
-
-class _RemoteProcess(_Process):
-    """An ssh client whose other side is ``python -m prophet_mx.remote``; its standard input carries what that is to do.
-
-    Killing the client would end the other side as well, but later: nobody would know when.
-    """
-
-    _give_up_at: Optional[float] = None
-
-    def hint(self, code: int) -> str:
-        return " (ssh's code for a connection that failed)" if code == 255 else ""
-
-    def say(self, line: bytes) -> None:
-        try:
-            os.write(self.popen.stdin.fileno(), line + b"\n")
-        except OSError:
-            pass  # the connection is gone: the other side ends its process by itself
-
-    def end(self) -> None:
-        self.say(b"end")
-
-    def kill(self) -> None:
-        if self.returncode is None and self._give_up_at is None:
-            self.say(b"kill")
-            self._give_up_at = time.monotonic() + _LAST_WORD
-        elif self.returncode is not None or time.monotonic() >= self._give_up_at:
-            super().kill()
-
-
 class Job:
     """The processes of one job: ``start`` each, ``wait``, ``close`` in any case, then ``result``. See the module's text for the rules."""
 
@@ -205,7 +88,7 @@ class Job:
         self._capture = capture
         self._grace = grace
         self._signals = signals
-        self._processes: List[_Process] = []
+        self._processes: List[Process] = []
         self._selector = selectors.DefaultSelector()
         self._guard = Guard()
         self._exit_code = 0
@@ -226,7 +109,7 @@ class Job:
         except OSError as error:
             raise LaunchError(f"{label_of(role, index)} could not be started: {error}") from error
         self._guard.add(popen.pid)
-        process = (_Process if spec is None else _RemoteProcess)(role, index, popen, self._capture)
+        process = (Process if spec is None else RemoteProcess)(role, index, popen, self._capture)
         self._processes.append(process)
         self._selector.register(popen.stdout, selectors.EVENT_READ, process)
         if spec is not None:
@@ -255,7 +138,7 @@ class Job:
             while True:
                 for process in self._processes:
                     process.kill()
-                if not any(isinstance(process, _RemoteProcess) and not process.poll() for process in self._running()):
+                if not any(isinstance(process, RemoteProcess) and not process.poll() for process in self._running()):
                     break
                 time.sleep(TICK)
             deadline = time.monotonic() + _LAST_OUTPUT
@@ -314,7 +197,7 @@ class Job:
         for process in running:
             process.end()
 
-    def _running(self) -> List[_Process]:
+    def _running(self) -> List[Process]:
         return [process for process in self._processes if process.returncode is None]
 
 

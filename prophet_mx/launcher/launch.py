@@ -21,7 +21,8 @@ from ..machine import local_port_range
 from .environment import LISTEN_VARIABLE, defaults
 from .hook import with_hook
 from .hosts import Host, Placed, place
-from .job import STOP_SIGNALS, Job, JobResult, ProcessResult, Sink, label_of
+from .job import Job, JobResult, ProcessResult, Sink
+from .processes import STOP_SIGNALS, label_of
 from .ssh import Ssh, addresses, forwarded
 
 __all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
@@ -48,7 +49,7 @@ class Plan:
 
     @property
     def label(self) -> str:
-        """As :func:`~prophet_mx.launcher.job.label_of` gives it."""
+        """As :func:`~prophet_mx.launcher.processes.label_of` gives it."""
         return label_of(self.role, self.index)
 
 

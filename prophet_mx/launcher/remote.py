@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from ..errors import LaunchError
 from .environment import LISTEN_VARIABLE, defaults
 from .hook import with_hook
-from .job import STOP_SIGNALS, TICK, Guard, ended, signal_group
+from .processes import STOP_SIGNALS, TICK, Guard, ended, signal_group
 
 EXIT_CANNOT_START = 2
 MAX_SPEC = 1 << 22  # bytes
