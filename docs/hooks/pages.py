@@ -24,7 +24,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.compute_times", ("estimated_compute",)),
-    ("prophet_mx.monitoring.metrics", ("ScalarLogger", "between", "Sample")),
+    ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")),
     ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
     ("prophet_mx.doctor.examination", ("examine",)), ("prophet_mx.doctor.checks", ("Finding",)),
 )
