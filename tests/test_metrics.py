@@ -121,15 +121,23 @@ def test_nothing_is_asked_where_nothing_is_wanted():
 
 
 @pytest.mark.alone                               # so that nobody else takes the port that is free again
-def test_a_silent_client_does_not_keep_the_endpoint_from_closing(monkeypatch):
+def test_silent_and_rude_clients_do_not_keep_the_endpoint_from_closing(monkeypatch, capfd):
     monkeypatch.setattr("prophet_mx.monitoring.metrics._QuietHandler.timeout", 0.5)
-    port = free_port()
+    port, threads = free_port(), set(threading.enumerate())
     metrics = Metrics(Config(metrics_port=port - 3), 3)         # the rank is added
+    with socket.create_connection(("127.0.0.1", port)) as rude:
+        rude.send(b"GET /metr")
+        rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))       # resets the connection
+    with socket.create_connection(("127.0.0.1", port)) as silent:
+        silent.settimeout(10)
+        assert silent.recv(1) == b""                            # is given up; the rude one was before it
     with socket.create_connection(("127.0.0.1", port)):
         metrics.close()
+        assert set(threading.enumerate()) <= threads
     metrics.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "prophet_mx-metrics"]
+    assert capfd.readouterr() == ("", "")
     with socket.socket() as again:
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)     # fails only if somebody listens
         again.bind(("127.0.0.1", port))
 
 

@@ -218,7 +218,12 @@ _GAUGES = {
 
 
 class _Server(WSGIServer):
-    """Without a DNS look-up of its own name, which can take long, and without tracebacks on stderr."""
+    """Answers one request after the other in the endpoint's thread, without tracebacks on stderr, and without a DNS look-up of its own
+    name, which can take long.
+
+    prometheus_client's start_http_server does neither. Its thread for each request outlives the server where a client says nothing, and
+    no thread may live when MXNet shuts down (:mod:`prophet_mx.threads`). Before version 0.19 it cannot be closed at all.
+    """
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)
