@@ -13,7 +13,7 @@
 ARG BASE=nvidia/cuda:11.2.2-cudnn8-runtime-ubuntu20.04
 FROM ${BASE}
 
-# The extra of setup.py that brings MXNet: cu112 or cpu.
+# The extra of pyproject.toml that brings MXNet: cu112 or cpu.
 ARG MXNET=cu112
 ENV MXNET=${MXNET} \
     LANG=C.UTF-8 \

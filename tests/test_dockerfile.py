@@ -36,15 +36,22 @@ def packages():
     return [word for word in words if not word.startswith("-")]
 
 
+def extras_of(project):
+    """name -> its requirements, as they are written. Python itself reads TOML from 3.11 on only."""
+    text = project.read_text(encoding="utf-8")
+    [table] = re.findall(r"^\[project\.optional-dependencies\]\n(.*?)^\[", text, re.MULTILINE | re.DOTALL)
+    return dict(re.findall(r"^(\w+) = (.*(?:\n .*)*)", table, re.MULTILINE))
+
+
 def test_the_base_and_mxnet_are_build_arguments_with_cuda_11_2_as_the_default():
     arguments = dict(argument.partition("=")[::2] for argument in all_of("ARG"))
     assert all_of("FROM") == ["${BASE}"] and re.match(r"nvidia/cuda:11\.2\.\d-cudnn8-runtime-ubuntu20\.04$", arguments["BASE"])
     assert arguments["MXNET"] == "cu112"
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
+    extras = extras_of(ROOT / "pyproject.toml")
     used = set(re.findall(r"MXNET=(\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8")))
     assert used == {"cu112", "cpu"}
     for extra in used:
-        assert f'"{extra}": ["mxnet' in setup
+        assert extras[extra].startswith('["mxnet')
     for name in re.findall(r"\$\{?(\w+)", " ".join(argument for _, argument in DOCKERFILE)):
         assert name in arguments or name in os.environ or name in ("PATH", "HOME"), f"{name} is set nowhere"
 
@@ -56,8 +63,7 @@ def test_the_makefile_installs_what_the_argument_says():
                           stdout=subprocess.PIPE, universal_newlines=True, timeout=30).stdout
     extras = text.split()[0].split(",")
     assert extras[0] == "cu112" and "cpu" not in extras
-    setup = (ROOT / "setup.py").read_text(encoding="utf-8")
-    assert all(f'"{extra}": [' in setup for extra in extras)
+    assert set(extras) <= set(extras_of(ROOT / "pyproject.toml"))
 
 
 def test_every_command_is_a_shell_script_that_parses():
@@ -78,7 +84,8 @@ def test_what_is_copied_exists_and_nothing_built_is():
     assert ".git" in ignored
     for pattern in (ROOT / ".gitignore").read_text(encoding="utf-8").split():
         assert pattern.strip("/") in [name.replace("**/", "") for name in ignored], f"{pattern} of .gitignore would be copied"
-    for needed in ("Makefile", "setup.py", "prophet_mx", "_ext", "tests", "docs", "mkdocs.yml", "README.md", "MANIFEST.in"):
+    for needed in ("Makefile", "setup.py", "prophet_mx", "_ext", "tests", "docs", "mkdocs.yml", "README.md", "MANIFEST.in",
+                   "pyproject.toml", "LICENSE"):
         assert needed not in ignored
 
 

@@ -1,4 +1,5 @@
 """What is published: the source distribution is complete, builds a wheel, and the wheel imports without MXNet as documented."""
+import re
 import shutil
 import subprocess
 import sys
@@ -46,7 +47,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
         names = {name.partition("/")[2] for name in archive.getnames()}
     sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py"]), ("_ext", ["*.pyx", "*.pxi", "*.pxd"]))
                for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
-    assert sources | {"setup.py", "pyproject.toml", "README.md"} <= names
+    assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
 
 
@@ -58,6 +59,8 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
         name for name in names if name.endswith(".py")}
     assert templates() <= names
+    assert "prophet_mx/py.typed" in names               # so that type checkers read the annotations
+    assert [name for name in names if name.endswith("/LICENSE")]
 
 
 def test_without_mxnet_the_store_says_which_extra_to_install(published):
@@ -77,3 +80,14 @@ def test_the_console_script(published):
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
         assert done.returncode == 0, done.stderr
         assert done.stdout.startswith("usage: prophet-mx") and "launch" in done.stdout
+
+
+def test_the_version_is_the_same_everywhere(published):
+    [wheel] = (published / "wheel").iterdir()
+    version = wheel.name.split("-")[1]
+    (published / "mxnet.py").write_text("")
+    done = subprocess.run([str(published / "venv/bin/prophet-mx"), "--version"], cwd=str(published), env={"PYTHONPATH": str(published)},
+                          timeout=60, stdout=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 0 and done.stdout == f"prophet-mx {version}\n"
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest and newest.group(1) == version

@@ -9,6 +9,7 @@ import sys
 from importlib import import_module
 from typing import NoReturn, Optional, Sequence
 
+from .. import __version__
 from ..errors import ProphetError
 from ..exit_codes import EXIT_USAGE
 
@@ -26,6 +27,7 @@ def parser() -> Parser:
     """The parser of ``prophet-mx`` with all its subcommands."""
     top = Parser(prog="prophet-mx", description="Tools for MXNet dist_sync training scheduled by prophet_mx.",
                  epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)")
+    top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")
     subparsers.required = True
     for name in COMMANDS:
