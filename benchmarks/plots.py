@@ -29,7 +29,7 @@ from .run import RESULTS
 from .validate_simulator import COSTS_FILE, predict
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (the backend has to be chosen first)
+import matplotlib.pyplot as plt
 
 GOODPUT_SHARE = 0.945           # of a link's rate that TCP delivers, where nothing was measured
 RATES_GBIT = (0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -68,7 +68,7 @@ def draw_bandwidth(job: Cell, costs: Dict[str, float], results: Path) -> Any:
              title=f"{job.profile}: {job.workers} workers, {job.servers} server(s), "
                    f"{cells[0].load(cells[0].rate).profile.total_bytes / 1e6:.0f} MB, compute "
                    f"{cells[0].load(cells[0].rate).profile.compute_seconds * 1e3:.0f} ms")
-    ticks = [rate for rate in (0.2, 0.3, 0.5, 1.0, 2.0, 4.0)]
+    ticks = [0.2, 0.3, 0.5, 1.0, 2.0, 4.0]
     axes.set_xticks(ticks)
     axes.set_xticklabels([f"{tick:g}" for tick in ticks])
     axes.minorticks_off()

@@ -88,7 +88,8 @@ def _parser() -> argparse.ArgumentParser:
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """What :func:`run_method` reads."""
     parser.add_argument("--iterations", type=count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
+    parser.add_argument("--warmup", type=count, default=14,
+                        help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
 

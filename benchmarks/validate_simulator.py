@@ -72,10 +72,9 @@ def read(paths: Sequence[Path]) -> List[Measured]:
     rows = []
     for path in paths:
         with open(path, newline="") as file:
-            for row in csv.DictReader(file):
-                if row["method"] in POLICY_OF:
-                    rows.append(Measured(Cell.parse(row["cell"]), row["method"], float(row["goodput_gbit"]) * 1e9 / 8,
-                                         float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3))
+            rows += [Measured(Cell.parse(row["cell"]), row["method"], float(row["goodput_gbit"]) * 1e9 / 8,
+                              float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3)
+                     for row in csv.DictReader(file) if row["method"] in POLICY_OF]
     return rows
 
 
@@ -88,7 +87,7 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
 
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:
     """The costs of GRID with the least mean error over ``rows``, found one parameter after the other."""
-    costs = {name: 0.0 for name in GRID}
+    costs = dict.fromkeys(GRID, 0.0)
 
     def mean_error(tried: Dict[str, float]) -> float:
         return statistics.fmean(abs(predict(row.cell, row.method, row.goodput, tried) / row.seconds - 1) for row in rows)

@@ -175,9 +175,9 @@ class Config:
                 name = variable if variable.isidentifier() else repr(variable)
                 raise ConfigError(f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(PREFIX + name.upper() for name in names))
-        for name in overrides:
+        for name, value in overrides.items():
             if name not in names:
-                raise ConfigError(f"{name}={shown(overrides[name])} is not a setting of prophet_mx; the settings are "
+                raise ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are "
                                   + ", ".join(names))
         values = {}
         for name in names:

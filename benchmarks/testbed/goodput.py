@@ -70,7 +70,7 @@ def _measure_once(bed: Testbed, seconds: float, settle: float) -> Goodput:
     stop = threading.Event()
     threads = []
     for (worker, server), (near, far) in pairs.items():
-        for name, up, source, sink in ((server, True, near, far), (worker, False, far, near)):
+        for up, source, sink in ((True, near, far), (False, far, near)):
             counter = received[f"{worker}{server}", up] = [0]
             threads.append(threading.Thread(target=_send, args=(source, stop)))
             threads.append(threading.Thread(target=_receive, args=(sink, counter)))

@@ -38,7 +38,7 @@ class TestbedError(ProphetError):
     __test__ = False                                           # not a test class, whatever its name
 
 
-class NeedsRoot(TestbedError):
+class NeedsRoot(TestbedError):          # noqa: N818
     """Network namespaces cannot be made here; the message says what is missing."""
 
 

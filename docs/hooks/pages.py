@@ -102,11 +102,11 @@ def describe(name: str, value: Any) -> Iterator[str]:
     if not (inspect.isclass(value) and issubclass(value, BaseException)):
         yield f"```python\n{name}{signature(value)}\n```"
     yield text_of(value)
-    for member, function in sorted(vars(value).items()) if inspect.isclass(value) else ():
-        function = getattr(function, "__func__", getattr(function, "fget", function))
+    for member, found in sorted(vars(value).items()) if inspect.isclass(value) else ():
+        function = getattr(found, "__func__", getattr(found, "fget", found))
         if not member.startswith("_") and inspect.isfunction(function) and function.__doc__:
             yield f"#### {name}.{member}"
-            if not isinstance(vars(value)[member], property):
+            if not isinstance(found, property):
                 yield f"```python\n{member}{signature(function)}\n```"
             yield text_of(function)
 

@@ -79,8 +79,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def table(prediction: Prediction) -> str:
     """The times of one cluster, and the verdict."""
     plain = prediction.seconds[PLAIN]
-    lines = [f"\n{prediction.workers} worker(s), {prediction.servers} server(s), {format_rate(prediction.rate)} each: "
-             f"communication {milliseconds(prediction.communication)}, rho {prediction.rho:.3g}",
+    lines = [(f"\n{prediction.workers} worker(s), {prediction.servers} server(s), {format_rate(prediction.rate)} each: "
+              f"communication {milliseconds(prediction.communication)}, rho {prediction.rho:.3g}"),
              f"{'':16}{'ms':>10}{'speed-up':>10}{'/ bound':>9}"]
     for name, seconds in prediction.seconds.items():
         lines.append(f"{name:16}{1e3 * seconds:10.1f}{plain / seconds:10.2f}{seconds / prediction.bound:9.3f}")

@@ -197,7 +197,7 @@ def check_settings(job: Job) -> Iterator[Finding]:
 
 
 def check_files(job: Job) -> Iterator[Finding]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
     needed = 256 + 4 * processes        # two connections to and from every process, and the program's own files
     if soft == resource.RLIM_INFINITY or soft >= needed:

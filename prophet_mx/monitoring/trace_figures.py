@@ -179,8 +179,8 @@ def busy_shares(trace: Trace, iteration: Iteration, bins: int = BINS) -> List[fl
     links = max(1, int(trace.head.get("servers", 1)))
     width = iteration.seconds / bins
     shares = [0.0] * bins
-    for _, at, to in wires_between(trace, iteration.number):
-        at, to = max(0.0, at - iteration.begin), min(iteration.seconds, to - iteration.begin)
+    for _, begin, end in wires_between(trace, iteration.number):
+        at, to = max(0.0, begin - iteration.begin), min(iteration.seconds, end - iteration.begin)
         for place in range(int(at / width), min(bins - 1, int(to / width)) + 1):
             shares[place] += max(0.0, min(to, (place + 1) * width) - max(at, place * width)) / width / links
     return [min(1.0, share) for share in shares]

@@ -174,8 +174,7 @@ class Watchdog:
         if waiting and self._blocked:
             lines.append(f"the program waits for {self._blocked}")
         links = sorted({link for _, link, *_ in units})
-        for link in links:
-            lines.append(link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))))
+        lines += [link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))) for link in links]
         if not waiting:
             lines += [f"the connection to {connection.name} is gone ({state.broken})"
                       for connection, state in health if state.broken]

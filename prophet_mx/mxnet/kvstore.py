@@ -166,8 +166,8 @@ class ScheduledKVStore(KVStore):
         return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
 
     def _register(self, key: Any, value: Any) -> None:
-        for name, array in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
-            array = as_list(array)[0]
+        for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
+            array = as_list(arrays)[0]
             self._keys.add(name, shape_of(array) if array.stype == "default" else None)
 
     def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:

@@ -127,7 +127,7 @@ def _await_handed_over(code: Optional[int]) -> None:
     until = time.monotonic() + COLLECTION
     while _collector not in (None, threading.get_ident()) and time.monotonic() < until:
         time.sleep(0.001)                                   # a store that it is about to free is in none of our lists
-    for ending in list(_handed_over):
+    for ending in list(_handed_over):                           # noqa: PERF101  (a copy: other threads change it)
         path = ending.path
         if path is not None and code is not None:
             path.watchdog.hurry(code)

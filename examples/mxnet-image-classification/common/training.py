@@ -20,7 +20,7 @@ def create_store(args):
     if args.gc_type != "none":
         _push_then_pull(kv)
     if kv.rank == 0:
-        logging.info("start with arguments %s", {name: value for name, value in sorted(vars(args).items())})
+        logging.info("start with arguments %s", dict(sorted(vars(args).items())))
     return kv
 
 
