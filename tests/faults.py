@@ -23,7 +23,7 @@ class FaultJob:
         self._folder = tempfile.TemporaryDirectory(prefix="prophet-test-")
         self.stop_file = os.path.join(self._folder.name, "stop")
         self.hold_file = os.path.join(self._folder.name, "hold")
-        self.processes: Dict[str, "subprocess.Popen[bytes]"] = {}
+        self.processes: Dict[str, subprocess.Popen[bytes]] = {}
         self.workers = [f"worker {i}" for i in range(workers)]
         common = {name: value for name, value in os.environ.items() if name not in ("PORT", "DMLC_INTERFACE")}
         common.update(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(free_port()), DMLC_NODE_HOST="127.0.0.1",

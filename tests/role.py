@@ -19,7 +19,7 @@ def schedule() -> None:
     store, nothing = ctypes.c_void_p(), CONTROLLER(lambda *command: None)
     for call in (lambda: library.MXKVStoreCreate(b"dist", ctypes.byref(store)),
                  lambda: library.MXKVStoreRunServer(store, nothing, None),
-                 lambda: library.MXNotifyShutdown()):
+                 library.MXNotifyShutdown):
         if call() != 0:
             sys.exit(f"the scheduler failed: {library.MXGetLastError().decode()}")
 

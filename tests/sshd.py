@@ -54,7 +54,8 @@ def running_sshd(folder: Path) -> Iterator[List[str]]:
     try:
         _wait_for(port, daemon, folder / "log")
         tried = subprocess.run(["ssh", "-T", *(word for option in options + ["BatchMode=yes"] for word in ("-o", option)),
-                                ADDRESSES[0], "true"], timeout=30, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                ADDRESSES[0], "true"], timeout=30,
+                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if tried.returncode != 0:
             pytest.skip(f"sshd lets {getpass.getuser()} not in: {tried.stdout.decode()} {(folder / 'log').read_text()[-500:]}")
         yield options

@@ -62,8 +62,8 @@ def test_a_bar_is_redrawn_on_a_terminal_and_other_lines_go_above_it():
     console("worker 0", "100%", True)
     console("worker 1", "end", True)
     clear = "\r\x1b[K"
-    assert terminal.getvalue() == (f"{clear}[worker 0]  10%" f"{clear}[worker 1] hello\n[worker 0]  10%"
-                                   f"{clear}[worker 0] 100%\n" "[worker 1] end\n")
+    assert terminal.getvalue() == (f"{clear}[worker 0]  10%{clear}[worker 1] hello\n[worker 0]  10%"
+                                   f"{clear}[worker 0] 100%\n[worker 1] end\n")
 
 
 def test_the_first_process_that_draws_a_bar_keeps_it():

@@ -113,7 +113,7 @@ def test_the_scheduler_port():
         taken.listen(1)
         assert "answers" in only(check_scheduler(job)).found
     low, _ = local_port_range()
-    assert f"below {low}" in list(check_scheduler(Job({}, ("127.0.0.1", low + 1))))[0].do
+    assert f"below {low}" in next(iter(check_scheduler(Job({}, ("127.0.0.1", low + 1))))).do
     lost = only(check_scheduler(Job({}, ("no-such-host.invalid", port))))
     assert lost.status == ERROR and "DMLC_PS_ROOT_URI" in lost.do
 

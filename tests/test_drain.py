@@ -51,9 +51,9 @@ def test_a_job_is_scheduled_to_its_end_by_the_interfaces_counters_and_by_predict
         "worker 0": {"PROPHET_DRAIN": "nic", "STORE": "dist_sync_device"},
         "worker 1": {"PROPHET_DRAIN": "predicted", "STORE": "dist_device_sync"}})
     slices = ITERATIONS * (1 + 6 + 1 + 1)          # 12 kB in units of 2 kB, and three that are whole
-    for worker, store, drain, said in zip(result.workers, ("dist_sync_device", "dist_device_sync"), ("nic", "predicted"), (
+    for worker, store, source, said in zip(result.workers, ("dist_sync_device", "dist_device_sync"), ("nic", "predicted"), (
             "drain is read from the counters of interface ", "drain is predicted from the measured rate")):
-        assert f"{store} {drain} {slices} failure ''" in worker.output, result.logs()
+        assert f"{store} {source} {slices} failure ''" in worker.output, result.logs()
         assert len(re.findall(f"^WARNING {said}", worker.output, re.MULTILINE)) == 1, result.logs()
         assert len(re.findall("^refused: key 'early' was not initialised through this store", worker.output, re.MULTILINE)) == 1
 

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -242,7 +243,7 @@ def test_an_epoch_is_the_same_after_others_and_after_a_resume(numbered):
         assert np.array_equal(one, two)
     for different in (second, other):
         assert not any(np.array_equal(one, two) for one, two in zip(first, different))
-    assert not set(sum(first[0], [])) & set(sum(epochs(1, rank=1)[0][0], []))
+    assert not set(chain(*first[0])) & set(chain(*epochs(1, rank=1)[0][0]))
 
 
 @pytest.mark.parametrize("words, workers, message", [
@@ -259,10 +260,9 @@ def test_too_few_images(numbered, words, workers, message):
 def test_an_interrupted_checkpoint_leaves_no_files(tmp_path):
     prefix = str(tmp_path / "new" / "model")
     checkpoints = checkpoint.Checkpoints(prefix, rank=0)
-    with pytest.raises(KeyboardInterrupt):
-        with checkpoints.writing(1) as own:
-            Path(own + "-0001.params").write_text("half")
-            raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt), checkpoints.writing(1) as own:
+        Path(own + "-0001.params").write_text("half")
+        raise KeyboardInterrupt
     assert list((tmp_path / "new").iterdir()) == []
     with checkpoints.writing(1) as own:
         Path(own + "-0001.params").write_text("whole")

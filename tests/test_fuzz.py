@@ -44,8 +44,8 @@ def test_a_short_run_of_the_fuzzer(name, tmp_path):
 @pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install prophet_mx[fuzz]")
 def test_the_fuzzer_finds_what_is_wrong(tmp_path):
     """With a parser that lets one kind of wrong value through, it says so."""
-    code = ("import sys; sys.argv[0] = 'fuzz.py'; sys.path.insert(0, %r); import prophet_mx.config as c; c.ConfigError = KeyError; "
-            "import fuzz; fuzz.main()" % str(FUZZ))
+    code = (f"import sys; sys.argv[0] = 'fuzz.py'; sys.path.insert(0, {str(FUZZ)!r}); "
+            "import prophet_mx.config as c; c.ConfigError = KeyError; import fuzz; fuzz.main()")
     done = subprocess.run([sys.executable, "-c", code, "config", f"-runs={RUNS}", "-seed=1", f"-artifact_prefix={tmp_path}/"],
                           env=package_env(), cwd=str(tmp_path), timeout=100, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           universal_newlines=True)

@@ -37,7 +37,7 @@ class Job:
         self.layers, self.iteration = layers, 0
 
     def run(self, pushed, times=1, spacing=SPACING):
-        names, sizes = {g: f"layer{g}" for g in range(self.layers)}, {g: 100 for g in range(self.layers)}
+        names, sizes = {g: f"layer{g}" for g in range(self.layers)}, dict.fromkeys(range(self.layers), 100)
         for _ in range(times):
             self.learner.iteration_begins(self.iteration, names, sizes, list(range(self.layers)))
             if self.driver.recording:

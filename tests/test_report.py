@@ -148,7 +148,7 @@ def test_a_browser_shows_the_page(traces, tmp_path):
     chromium(f"--screenshot={shot}", "--window-size=1110,2400")
     picture = image.open(shot).convert("RGB")
     assert picture.size == (1110, 2400)
-    colours = dict((colour, count) for count, colour in picture.getcolors(1 << 24))
+    colours = {colour: count for count, colour in picture.getcolors(1 << 24)}
     for colour in ((0x33, 0x65, 0x9e), (0xcc, 0x66, 0x11), (0x99, 0xc2, 0xe8), (0xd5, 0xd5, 0xd5)):    # both traces' bars, answers, waits
         assert colours.get(colour, 0) > 200, colour
 

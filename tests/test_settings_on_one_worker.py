@@ -20,13 +20,13 @@ ITERATIONS = 24
 def by_rank(*settings, **more):
     """The workers' outputs, by rank; every value that they got was right."""
     job = run_cluster(JOB, 2, 1, args=settings, timeout=40, **more)
-    outputs = sorted((worker.output for worker in job.workers), key=lambda output: re.search(r"^rank (\d)$", output, re.M).group(1))
-    return outputs, [re.search("^result (.*)$", output, re.M).group(1).split() for output in outputs]
+    outputs = sorted((worker.output for worker in job.workers), key=lambda output: re.search(r"^rank (\d)$", output, re.MULTILINE).group(1))
+    return outputs, [re.search("^result (.*)$", output, re.MULTILINE).group(1).split() for output in outputs]
 
 
 def told(output):
     """What a worker's log says of settings that are not rank 0's."""
-    return re.findall(r"^WARNING worker \d: all workers use rank 0's settings: (.*)$", output, re.M)
+    return re.findall(r"^WARNING worker \d: all workers use rank 0's settings: (.*)$", output, re.MULTILINE)
 
 
 SHARED = {
@@ -84,7 +84,7 @@ def test_an_engine_that_cannot_schedule_on_rank_0_alone_leaves_all_unscheduled()
 @pytest.mark.cluster
 def test_an_engine_that_cannot_schedule_on_another_worker_alone_is_an_error_there():
     job = run_cluster(JOB, 2, 1, args=["1:MXNET_ENGINE_TYPE=NaiveEngine"], timeout=40, expect=1)
-    errors = re.findall(r"^prophet_mx\.errors\.KVStoreError: worker 1: (.*)$", job.logs(), re.M)
+    errors = re.findall(r"^prophet_mx\.errors\.KVStoreError: worker 1: (.*)$", job.logs(), re.MULTILINE)
     assert len(errors) == 1 and "unset MXNET_ENGINE_TYPE" in errors[0]
     assert len([worker for worker in job.workers if worker.returncode == 1]) == 1
 

@@ -362,7 +362,7 @@ def test_a_wrong_cluster_is_named(field, value):
 def test_wrong_arguments_are_named():
     cluster = Cluster(RATE, 2, 2)
     for wrong in ({"policy": "magic"}, {"iterations": 0}, {"warmup": -1}, {"window": 0.5}):
-        with pytest.raises(ConfigError, match=f"^{list(wrong)[0]}=.* is not allowed; allowed: "):
+        with pytest.raises(ConfigError, match=f"^{next(iter(wrong))}=.* is not allowed; allowed: "):
             simulate(ONE, cluster, **wrong)
     for units in ([], [Unit(0, 999, 0)], [Unit(0, 10**6, 2)], [Unit(1, 10**6, 0)], [Unit(0, 10**6, 0), Unit(0, 0, 0)]):
         with pytest.raises(ConfigError, match="allowed: "):

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from textwrap import dedent
 
 import psutil
@@ -101,7 +102,8 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
         """))
     done = launch(*hosts, "-n", "2", "-s", "2", "--schedule", "--chdir", str(tmp_path), "--env", "NASTY",
                   "--env", "OMP_NUM_THREADS=1", "--env", "SECRET", "--", sys.executable, "train.py", NASTY,
-                  NASTY=NASTY, SECRET="only-in-the-environment-51ac", PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1", OTHER="not forwarded")
+                  NASTY=NASTY, SECRET="only-in-the-environment-51ac", PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1",
+                  OTHER="not forwarded")
     assert done.returncode == 0, done.stdout + done.stderr
     seen = [json.loads(line.partition("SEEN ")[2]) for line in done.stdout.splitlines() if "SEEN " in line]
     assert sorted(worker["rank"] for worker in seen) == [0, 1], done.stdout
@@ -153,7 +155,7 @@ def test_nothing_is_left_on_the_hosts_when_the_launcher_is_killed(hosts):
 def test_nothing_is_left_when_the_other_side_of_a_connection_is_killed(hosts):
     """The program that watches over a process on its host is killed: the process dies, and so does the job."""
     with running(hosts, dedent(SLEEPER) + "print('parent', os.getppid(), flush=True); time.sleep(1000)", 8) as (launcher, pids):
-        parent = int(open(f"/proc/{pids[-2]}/stat", encoding="ascii").read().rpartition(")")[2].split()[1])
+        parent = int(Path(f"/proc/{pids[-2]}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
         os.kill(parent, signal.SIGKILL)
         assert launcher.wait(LIMIT) not in (0, 124)
         assert_gone(pids)

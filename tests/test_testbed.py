@@ -55,8 +55,8 @@ def start_cell(tmp_path, *more):
     """A comparison as a process of its own, returned once its workers run, with the pids in its namespaces."""
     small_profile(tmp_path / "small.json")
     command = [sys.executable] + [part.format(profile=tmp_path / "small.json") for part in CELL] + list(more)
-    log = open(tmp_path / "log", "w+")
-    process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+    with open(tmp_path / "log", "w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 90
     inside = []
     while len(inside) < 4:                                     # scheduler, server, two workers
@@ -135,9 +135,8 @@ def test_what_a_killed_testbed_left_is_removed_by_the_next_start(tmp_path):
 @needs_testbed
 @pytest.mark.cluster
 def test_a_failing_worker_ends_the_job_with_its_output():
-    with Testbed(workers=2, servers=1, rate=25e6) as bed:
-        with pytest.raises(TestbedError, match="PROPHET_NONSENSE"):
-            run_job(bed, small_profile(), Task("", 2, wrap=True), {"PROPHET_NONSENSE": "1"}, timeout=90)
+    with Testbed(workers=2, servers=1, rate=25e6) as bed, pytest.raises(TestbedError, match="PROPHET_NONSENSE"):
+        run_job(bed, small_profile(), Task("", 2, wrap=True), {"PROPHET_NONSENSE": "1"}, timeout=90)
 
 
 @needs_testbed
@@ -149,9 +148,8 @@ def test_the_network_is_removed_when_building_it_fails(monkeypatch):
             raise TestbedError("tc failed")
         real(*command)
     monkeypatch.setattr(network, "_run", fail_late)
-    with pytest.raises(TestbedError, match="tc failed"):
-        with Testbed(workers=1, servers=1, rate=25e6):
-            pass
+    with pytest.raises(TestbedError, match="tc failed"), Testbed(workers=1, servers=1, rate=25e6):
+        pass
     assert namespaces_of(os.getpid()) == []
 
 

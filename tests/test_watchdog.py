@@ -22,7 +22,7 @@ def ends():
 def test_a_connection_is_broken_from_the_moment_the_other_end_closes_it(ends):
     near, far = ends
     connection = Connection(near.fileno(), 1)
-    assert connection.name == "server 1 (%s:%d)" % far.getsockname()
+    assert connection.name == "server 1 ({}:{})".format(*far.getsockname())
     assert connection.health() == Health("", False)
     far.close()
     near.recv(1)                            # waits for the end
@@ -31,7 +31,7 @@ def test_a_connection_is_broken_from_the_moment_the_other_end_closes_it(ends):
 
 
 def test_another_socket_in_its_place_is_not_taken_for_the_connection(ends):
-    near, far = ends
+    near, _far = ends
     fd = near.fileno()
     connection = Connection(fd, 0)
     with socket.socket() as other:

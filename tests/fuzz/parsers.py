@@ -22,8 +22,8 @@ from prophet_mx.quantities import format_rate, parse_rate, parse_size
 class Source:
     """Values of Python types made from bytes, with a preference for what parsers get wrong."""
 
-    ODD = [None, True, False, 0, -1, 1, 2, 4, 2**31, 2**50, 2**50 + 1, 2**63, 10**30, 10**400, -0.0, 0.5, 1e-320, 1e9, 1e308,
-           -1e308, math.nan, math.inf, -math.inf, "", "auto", "a", "a\0b", "\ud800", b"", b"x", [], {}, [None], [[0]], ["a"], {"a": 1}]
+    ODD = (None, True, False, 0, -1, 1, 2, 4, 2**31, 2**50, 2**50 + 1, 2**63, 10**30, 10**400, -0.0, 0.5, 1e-320, 1e9, 1e308,
+           -1e308, math.nan, math.inf, -math.inf, "", "auto", "a", "a\0b", "\ud800", b"", b"x", [], {}, [None], [[0]], ["a"], {"a": 1})
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -93,7 +93,7 @@ def _document(source: Source) -> Any:
         gradients.append(mostly(source, fields))
     return mostly(source, {str(mostly(source, "format")): mostly(source, "prophet_mx profile 1"), "name": mostly(source, "job"),
                            "gradients": mostly(source, gradients), "steps": mostly(source, _steps(source))}
-                  if source.below(8) else {"format": source.odd(), **{str(source.odd()): source.odd()}})
+                  if source.below(8) else {"format": source.odd(), str(source.odd()): source.odd()})
 
 
 def _steps(source: Source) -> List[Any]:

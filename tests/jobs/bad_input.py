@@ -48,7 +48,7 @@ def refused(kind, call, what):
         refused.count += 1
         return [f"{kind.__module__}.{kind.__name__}" for kind in type(error).__mro__]
     except Exception as error:
-        raise AssertionError(f"{what}: {type(error).__name__}: {error}")
+        raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
     raise AssertionError(f"{what}: accepted")
 
 

@@ -188,7 +188,7 @@ def bucketing(job):
         module.forward(batch, is_train=True)
         module.backward()
         module.update()
-        sizes = {name: value for name, value in module.get_params()[0].items()}
+        sizes = module.get_params()[0]
         expected += payload(sizes[name] for name in parameters(symbol(length)[0]))
     job.keys += len(names)
     return module.get_params()[0], expected

@@ -11,8 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from prophet_mx import _core  # noqa: E402
-from test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps  # noqa: E402
+from prophet_mx import _core
+from test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps
 
 
 def job(rng):
