@@ -39,7 +39,7 @@ STARTS  ?= 300
 CHECKOUT ?= ../mxnet
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
-SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
+SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
 # That it is run at all matters as well: a version manager's python3.x can exist and only print an error.
@@ -145,7 +145,7 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/*.so _ext/*.c .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/*.so prophet_mx/_core/*.c .demo .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

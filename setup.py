@@ -17,14 +17,14 @@ FLAGS = ["-fsanitize=" + SANITIZE, "-fno-sanitize-recover=undefined"] if SANITIZ
 
 CORE = Extension(
     "prophet_mx._core",
-    sources=["_ext/_core.pyx"],
-    depends=sorted(set(glob("_ext/*.pyx") + glob("_ext/*.pxi")) - {"_ext/_core.pyx"}),
+    sources=["prophet_mx/_core/_core.pyx"],
+    depends=sorted(glob("prophet_mx/_core/*.pyx") + glob("benchmarks/testbed/*.pyx")),
     extra_compile_args=["-O2", "-std=gnu11", "-pthread"] + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else []) + FLAGS,
     extra_link_args=["-pthread"] + FLAGS,
 )
 
 setup(
     ext_modules=cythonize(
-        [CORE], include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}
+        [CORE], include_path=["prophet_mx/_core", "benchmarks/testbed"], language_level=3, compiler_directives={"embedsignature": True}
     ),
 )

@@ -45,7 +45,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
     [path] = (published / "sdist").glob("prophet_mx-*.tar.gz")
     with tarfile.open(str(path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py"]), ("_ext", ["*.pyx", "*.pxi", "*.pxd"]))
+    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py", "*.pyx", "*.pxi", "*.pxd"]),)
                for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
     assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
