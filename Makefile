@@ -40,6 +40,8 @@ CHECKOUT ?= ../mxnet
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
+# To compile in place, outside of pip.
+COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
 # That it is run at all matters as well: a version manager's python3.x can exist and only print an error.
@@ -126,7 +128,6 @@ fuzz: build
 
 # The extension is compiled in place here, so this needs what a build needs.
 check-native: build
-	@$(PIP) install 'Cython>=3.0,<4' 'setuptools>=61' wheel
 	@env -u PYTHONPATH $(VENV)/bin/python tests/native/check.py $(KINDS) $(ARGS)
 
 soak: build
@@ -145,8 +146,8 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/*.so prophet_mx/_core/*.c .demo .pytest_cache tests/.pytest_cache \
-	  .hypothesis tests/.hypothesis
+	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so prophet_mx/_core/*.c .demo .pytest_cache tests/.pytest_cache \
+	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:
@@ -160,9 +161,11 @@ $(VENV)/.created:
 	printf "prophet_mx needs Python 3.8, 3.9, 3.10 or 3.11, and none was found:\n$$tried%s\n" \
 	  "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1
 
-# build/ is removed first: setuptools would put modules that no longer exist from there into the package.
+# build/ is removed first: setuptools would put modules that no longer exist from there into the package. The emulated accelerator, which is
+# not part of it, is compiled in place.
 $(VENV)/.installed: $(VENV)/.created $(SOURCES)
 	@echo 'installing prophet_mx[$(EXTRAS)] into $(VENV) ...'
 	@rm -rf build
-	@$(PIP) install '.[$(EXTRAS)]'
+	@$(PIP) install '.[$(EXTRAS)]' $(COMPILER)
+	@$(VENV)/bin/python benchmarks/testbed/setup.py -q build_ext --inplace
 	@touch $@

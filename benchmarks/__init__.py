@@ -5,5 +5,5 @@ from pathlib import Path
 _ROOT = Path(__file__).resolve().parents[1]
 
 # Where the checkout is not compiled, prophet_mx is the installed one: the checkout then comes last on the path, not first.
-if not any((_ROOT / "prophet_mx").glob("_core*.so")):
+if not any((_ROOT / "prophet_mx" / "_core").glob("*.so")):
     sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != _ROOT] + [str(_ROOT)]

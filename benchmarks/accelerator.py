@@ -10,12 +10,12 @@ import sys
 import time
 from typing import Optional, Sequence
 
-from prophet_mx import _core
 from prophet_mx.cli.arguments import compute_seconds, count
 from prophet_mx.errors import ProphetError
 from prophet_mx.mxnet.api import bind
 
 from .cells import Cell
+from .testbed.accelerator import Accelerator
 from .testbed.emulated import Model
 
 TIME_TOLERANCE, CPU_LIMIT = 0.01, 0.03
@@ -34,7 +34,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     bind()
-    with _core.Accelerator() as accelerator:
+    with Accelerator() as accelerator:
         # A world of no workers: the sum that forward checks for is then 0, which is what nobody ever writes.
         model = Model(profile, accelerator, rank=0, workers=0)
         begin, cpu = time.monotonic(), time.process_time()

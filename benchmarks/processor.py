@@ -43,7 +43,7 @@ STACK = (("network: packets", ("handle_softirqs",)), ("network: send", ("__sys_s
          ("waking and waiting", ("do_futex", "epoll", "do_sys_poll", "eventfd", "schedule")),
          ("other system calls", ("do_syscall_64", "asm_exc_", "asm_sysvec")))
 INNERMOST = (("copies", ("memmove", "memset", "memcpy", "CopyFromTo")), ("adding up", ("BinaryOpKernel",)),
-             ("prophet_mx", ("(_core",)), ("allocation", ("malloc", "free", "unlink_chunk")),
+             ("prophet_mx", ("(prophet_mx/",)), ("allocation", ("malloc", "free", "unlink_chunk")),
              ("messages", ("ps::", "zmq::", "google::")), ("engine", ("mxnet::engine::",)),
              ("copies and others, unnamed in MXNet", ("[unknown] (libmxnet",)), ("MXNet, other", ("(libmxnet",)),
              ("Python", ("(libpython", "(python")))
@@ -68,9 +68,9 @@ def samples(text: str) -> Iterator[Sample]:
 
 
 def _frame(line: str) -> str:
-    """``7f.. name+0x1 (/folder/library.so)`` without address and folder."""
+    """``7f.. name+0x1 (/folder/library.so)`` without address and folder; our own libraries as ``prophet_mx/library.so``."""
     name, _, library = line.strip().partition(" ")[2].rpartition(" (")
-    return f"{name} ({library.rpartition('/')[2]}"
+    return f"{name} ({'prophet_mx/' if '/prophet_mx/_core/' in library else ''}{library.rpartition('/')[2]}"
 
 
 def kind(stack: Sequence[str]) -> str:

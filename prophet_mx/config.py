@@ -10,8 +10,9 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from . import bytescheduler
 from .errors import ConfigError
-from .limits import MAX_BYTES, MAX_PORT, MAX_UNIT
+from .limits import MAX_BYTES, MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
+from .sizes import MAX_UNIT
 
 PREFIX = "PROPHET_"
 POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")

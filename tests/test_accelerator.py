@@ -5,13 +5,16 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 mx = pytest.importorskip("mxnet")
 
-from prophet_mx import _core                                                    # noqa: E402
+from benchmarks.testbed.accelerator import Accelerator                          # noqa: E402
 from prophet_mx.mxnet.api import bind                                           # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[1]
 
 pytestmark = pytest.mark.alone
 bind()
@@ -25,7 +28,7 @@ def array(size=4):
 
 @pytest.fixture
 def device():
-    with _core.Accelerator() as accelerator:
+    with Accelerator() as accelerator:
         yield accelerator
 
 
@@ -64,7 +67,7 @@ def test_an_operation_waits_for_what_it_reads(device):
 
 def test_an_operation_whose_input_comes_late_starts_then_and_not_before(device):
     blocker, inner, output = array(), device.keep(array()), array()
-    with _core.Accelerator() as other:
+    with Accelerator() as other:
         begin = time.monotonic()
         other.op([], [blocker], 0.1)
         device.op([], [inner], 0.01, tag=0)
@@ -113,11 +116,11 @@ def test_bad_operations_are_refused(device):
 
 def test_close_completes_what_was_pushed_and_leaves_no_thread():
     output = array()
-    with _core.Accelerator() as warm:                            # the engine starts its own thread for the device
+    with Accelerator() as warm:                            # the engine starts its own thread for the device
         warm.op([], [output], 0)
         output.wait_to_read()
     before = _tasks()
-    accelerator = _core.Accelerator()
+    accelerator = Accelerator()
     (own,) = _tasks() - before
     for _ in range(10):
         accelerator.op([], [output], 0.01)
@@ -137,8 +140,8 @@ def _tasks():
 
 
 def test_a_process_that_forgets_to_close_still_exits():
-    code = ("import mxnet as mx\nfrom prophet_mx import _core\nfrom prophet_mx.mxnet.api import bind\nbind()\n"
-            "a = mx.nd.zeros((4,)); d = _core.Accelerator()\n"
+    code = ("import mxnet as mx\nfrom benchmarks.testbed.accelerator import Accelerator\nfrom prophet_mx.mxnet.api import bind\nbind()\n"
+            "a = mx.nd.zeros((4,)); d = Accelerator()\n"
             "for _ in range(20): d.op([], [a], 0.01)\n")
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run([sys.executable, "-c", code], cwd=str(ROOT), timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert done.returncode == 0, done.stdout.decode()

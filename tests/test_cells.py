@@ -68,11 +68,11 @@ def test_stamps_differ_and_add_up():
 
 def test_wrong_values_are_counted_after_a_run():
     mx = pytest.importorskip("mxnet")
+    from benchmarks.testbed.accelerator import Accelerator
     from benchmarks.testbed.emulated import Model
-    from prophet_mx import _core
     from prophet_mx.mxnet.api import bind
     bind()
-    with _core.Accelerator() as accelerator:
+    with Accelerator() as accelerator:
         model = Model(PROFILE, accelerator, rank=0, workers=2)
         for index, weight in enumerate(model.weights):
             weight[::1024] = total(2, index, 3)

@@ -21,7 +21,7 @@ def test_the_stress_of_the_native_code(script, amount):
 
 
 def test_only_leaks_of_our_own_allocations_count():
-    ours = "Direct leak of 8 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in grow /x/prophet_mx/_core.cpython-311.so+0x2"
+    ours = "Direct leak of 8 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in grow /x/prophet_mx/_core/scheduler.cpython-311.so+0x2"
     python = "Direct leak of 9 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in PyMem_Malloc\n    #2 0x7d in f /x/_core.c.so"
     assert check.own_leaks(f"==1==ERROR\n\n{python}\n\n{ours}\n\nSUMMARY") == [ours]
 

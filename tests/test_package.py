@@ -55,7 +55,10 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     [path] = (published / "wheel").glob("prophet_mx-*.whl")
     with zipfile.ZipFile(str(path)) as archive:
         names = set(archive.namelist())
-    assert [name for name in names if name.startswith("prophet_mx/_core.") and name.endswith(".so")]
+    units = {path.stem for path in (ROOT / "prophet_mx" / "_core").glob("*.pyx")}
+    compiled = [name for name in names if name.endswith(".so")]
+    assert {name.partition(".")[0] for name in compiled} == {f"prophet_mx/_core/{unit}" for unit in units}     # and no accelerator
+    assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c"))]
     assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
         name for name in names if name.endswith(".py")}
     assert templates() <= names

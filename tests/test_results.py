@@ -89,7 +89,7 @@ PERF = """
 \t          109a1 __memmove_avx_unaligned_erms (/usr/lib/libc.so.6)
 
    90     71.400000:
-\t          209a1 Scheduler_ordered (/usr/lib/python3/prophet_mx/_core.so)
+\t          209a1 Scheduler_ordered (/usr/lib/python3/prophet_mx/_core/scheduler.so)
 
     0     71.500000:
 \tffffffff821ef72b default_idle ([kernel.kallsyms])

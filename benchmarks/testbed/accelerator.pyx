@@ -1,5 +1,18 @@
-# The accelerator as Python sees it: operations on NDArrays go in, stream.pyx runs them.
+"""The accelerator as Python sees it: operations on NDArrays go in, stream.pyx runs them."""
+from libc.stdint cimport int64_t, uintptr_t
+from libc.stdlib cimport calloc, free, malloc
+
+from prophet_mx._core.mxapi cimport DEV_CPU, FN_ASYNC, MX, EngineContext, async_fn, mx_check, need_mxnet
+from prophet_mx._core.posix cimport (pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait, pthread_create,
+                                     pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
+                                     pthread_mutex_unlock)
+
+from .stream cimport Operation, Span, Stamp, Stream, arrival, clock_ns, drop_reference, run, stream_main
+
 import atexit
+
+cdef enum:
+    ACCELERATOR_DEVICE = 100        # an engine queue of its own: cpu(0)'s has the KVStore's copies in it
 
 
 cdef class Accelerator:

@@ -162,15 +162,16 @@ def train(task: Task) -> Dict[str, Any]:
     (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx
 
-    from prophet_mx import _core
     from prophet_mx.mxnet.api import bind
+
+    from .accelerator import Accelerator
     bind()
     kv = mx.kv.create("dist_sync")
     if task.wrap:
         from prophet_mx import ScheduledKVStore
         kv = ScheduledKVStore(kv)
     stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
-    with _core.Accelerator() as accelerator:
+    with Accelerator() as accelerator:
         model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch,
                       task.jitter)
         names = [gradient.name for gradient in model.profile.gradients]

@@ -45,7 +45,7 @@ def on_config(config: Any) -> Any:
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages that are made here."""
     # The checkout's package has no compiled core unless it was built in place; then the installed one is described.
-    if not any((ROOT / "prophet_mx").glob("_core.*.so")):
+    if not any((ROOT / "prophet_mx" / "_core").glob("*.so")):
         sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != ROOT]
     elif str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))

@@ -1,12 +1,14 @@
-# An alarm for the time in which no Python thread may live any more: from the last exit handler to the end of the process, MXNet may
-# wait for other workers for ever.
+"""An alarm for the time in which no Python thread may live any more: from the last exit handler to the end of the process, MXNet may
+wait for other workers for ever."""
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
+
+from .posix cimport now, pthread_create, pthread_detach, pthread_t
+
 cdef extern from "<unistd.h>" nogil:
     ssize_t write(int fd, const void* data, size_t size)
     unsigned int sleep(unsigned int seconds)
     void _exit(int code)
-
-cdef extern from "<pthread.h>" nogil:
-    int pthread_detach(pthread_t)
 
 cdef struct Alarm:
     double until                    # on the monotonic clock

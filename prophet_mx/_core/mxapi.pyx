@@ -1,46 +1,5 @@
-# MXNet's C functions, as pointers found in the loaded library: no header, no link, no C++ ABI.
-#
-# Contract: load_mxnet() runs once, with the GIL, before any other use of MX; afterwards MX is only read, from any thread.
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
-
-# What an engine op receives: completing the op is callback(engine, param, NULL). The object lives on the caller's stack, so
-# an op that completes later copies it. Layout valid for MXNet 1.9.x (include/mxnet/engine.h, CallbackOnComplete).
-cdef struct OnComplete:
-    void (*callback)(void* engine, void* param, const void* error) noexcept nogil
-    void* engine
-    void* param
-
-# mxnet::Context and mxnet::FnProperty, as MXEnginePushAsyncND reads them.
-cdef struct EngineContext:
-    int dev_type
-    int dev_id
-
-cdef enum:
-    DEV_CPU = 1
-    DEFAULT_STORAGE = 0
-    FN_ASYNC = 4
-
-ctypedef void (*async_fn)(void* run_context, void* on_complete, void* param) noexcept nogil
-
-cdef struct MXApi:                  # begins with the functions of MXNET_FUNCTIONS, in that order
-    const char* (*get_last_error)() noexcept nogil
-    int (*engine_push_async_nd)(async_fn, void*, void (*)(void*) noexcept nogil, void*, void**, int, void**, int,
-                                const int*, int, const char*, bint) noexcept nogil
-    int (*get_op_handle)(const char*, void**) noexcept nogil
-    int (*imperative_invoke)(void*, int, void**, int*, void***, int, const char**, const char**) noexcept nogil
-    int (*autograd_set_recording)(int, int*) noexcept nogil
-    int (*array_shape)(void*, int*, const int64_t**) noexcept nogil         # in memory of the calling thread, until its next call
-    int (*array_type)(void*, int*) noexcept nogil
-    int (*array_storage)(void*, int*) noexcept nogil
-    int (*kv_push)(void*, uint32_t, const int*, void**, int) noexcept nogil
-    int (*kv_push_ex)(void*, uint32_t, const char**, void**, int) noexcept nogil
-    int (*kv_pushpull)(void*, uint32_t, const int*, uint32_t, const int*, void**, void**, int) noexcept nogil
-    int (*kv_pushpull_ex)(void*, uint32_t, const char**, uint32_t, const char**, void**, void**, int) noexcept nogil
-    void* op_copyto
-
-cdef MXApi MX
+"""MXNet's C functions: see mxapi.pxd."""
+from libc.stdint cimport uintptr_t
 
 MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MXImperativeInvoke",
                    "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64", "MXNDArrayGetDType", "MXNDArrayGetStorageType",
@@ -70,7 +29,7 @@ cdef int mx_check(int code) except -1:
     return 0
 
 
-cdef inline int copy_array(void* source, void* target) noexcept nogil:
+cdef int copy_array(void* source, void* target) noexcept nogil:
     """Push MXNet's own whole-array copy (any device, any internal layout) and return its code. Never blocks."""
     cdef:
         int count = 1, previous = 0, code

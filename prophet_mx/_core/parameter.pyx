@@ -1,17 +1,26 @@
-# One scheduled parameter: the engine ops of its data path, pushed by the caller's thread.
-#
-#   pack    the caller's gradient -> buffer           MXNet's whole-array copy, so any device and any internal layout is safe
-#   gate    per unit: told to the scheduler, completes on release
-#   send    per unit: the wrapped store's own request
-#   done    per unit: the request was answered
-#   unpack  buffer -> the caller's array              again MXNet's copy
-#
-# Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
+"""One scheduled parameter: the engine ops of its data path, pushed by the caller's thread.
+
+  pack    the caller's gradient -> buffer           MXNet's whole-array copy, so any device and any internal layout is safe
+  gate    per unit: told to the scheduler, completes on release
+  send    per unit: the wrapped store's own request
+  done    per unit: the request was answered
+  unpack  buffer -> the caller's array              again MXNet's copy
+
+Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy
+
+from .driver cimport Driver
+from .mxapi cimport DEFAULT_STORAGE, MX, EngineContext, copy_array, mx_check, need_mxnet
+from .ops cimport OWN_CONTEXT, SHARED_CONTEXT, push_done, push_gate, push_join, push_landed
 
 ctypedef const char* cstr
 
 cpdef enum:
     MAX_OUTS = 64                   # devices of one worker
+    SMALL_UNIT = 16384              # bytes: the ops of a smaller unit stay in cpu(0)'s thread
 
 cdef struct Part:
     int unit
@@ -53,7 +62,7 @@ cdef class Parameter:
         if self.parts == NULL:
             raise MemoryError()
         for i, (unit, array, key) in enumerate(parts):
-            driver.need_unit(unit)
+            driver.scheduler.need_unit(unit)
             self.parts[i].unit = unit
             self.parts[i].array = <void*><size_t>array
             self.str_keys = isinstance(key, str)
@@ -64,7 +73,7 @@ cdef class Parameter:
                 self.parts[i].int_key = key
         self.sliced = self.n_parts > 1
         self.context = &SHARED_CONTEXT
-        if self.n_parts > 0 and driver.units[self.parts[0].unit].bytes >= SMALL_UNIT:
+        if self.n_parts > 0 and driver.scheduler.units[self.parts[0].unit].bytes >= SMALL_UNIT:
             self.context = &OWN_CONTEXT
         self.read_buffer()
 
@@ -136,18 +145,20 @@ cdef class Parameter:
             for i in range(n_outs):
                 mx_check(copy_array(self.buffer, outs[i]))
         if self.driver.recorder is not None:
-            self.push_landed(iteration, outs, n_outs)
+            self.landed(iteration, outs, n_outs)
         return 0
 
     cdef int send(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
         """Gate, request and done of every unit. With `outs` the reply brings the value: to these arrays, or to the slices of a
         sliced parameter."""
+        cdef Part* part
         cdef int i, code
         for i in range(self.n_parts):
-            self.push_gate(&self.parts[i], iteration)
-            code = self.request(&self.parts[i], priority, &self.parts[i].array if self.sliced and n_outs else outs,
+            part = &self.parts[i]
+            push_gate(self.context, self.driver, part.unit, iteration, part.array, &self.buffer, 1 if self.sliced else 0)
+            code = self.request(part, priority, &part.array if self.sliced and n_outs else outs,
                                 1 if self.sliced and n_outs else n_outs)
-            self.push_done(&self.parts[i], n_outs > 0)  # also after a refused request: the gate is on the engine already
+            push_done(self.context, self.driver, part.unit, part.array, n_outs > 0)     # also after a refused request: the gate is on the engine already
             mx_check(code)
         self.join()
         return 0
@@ -170,112 +181,24 @@ cdef class Parameter:
 
     def join(self) -> None:
         """Make the buffer wait for all its slices; nothing to do for a whole parameter."""
-        if self.sliced:
-            self.push_join()
-
-    cdef int push_gate(self, Part* part, int64_t iteration) except -1:
-        cdef Gate* gate = new_gate(self.driver, part.unit, iteration)
-        # The gate writes the unit, so that the request waits for it; it reads the buffer that a slice is part of. wait=True: it runs
-        # even if the gradient's producer failed, or the unit would be held for ever.
-        return mx_check(MX.engine_push_async_nd(gate_op, gate, NULL, self.context, &self.buffer, 1 if self.sliced else 0,
-                                                &part.array, 1, &ASYNC, 0, b"prophet_gate", True))
-
-    cdef int push_done(self, Part* part, bint pull) except -1:
-        cdef Gate* done = new_gate(self.driver, part.unit, 0)
-        # A push only reads the array, so that `done` must write it to come after; a pushpull writes it, and `done` then need not.
-        cdef int reads = 1 if pull else 0
-        return mx_check(MX.engine_push_async_nd(done_op, done, NULL, self.context, &part.array, reads, &part.array, 1 - reads,
-                                                &ASYNC, 0, b"prophet_done", True))
+        cdef void** arrays
+        cdef int i
+        if not self.sliced:
+            return
+        arrays = <void**>malloc(self.n_parts * sizeof(void*))
+        if arrays == NULL:
+            raise MemoryError()
+        try:
+            for i in range(self.n_parts):
+                arrays[i] = self.parts[i].array
+            push_join(self.context, arrays, self.n_parts, self.buffer)
+        finally:
+            free(arrays)
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
         """For the timeline: tell when what was pulled into this array is there."""
         cdef void* out = <void*>target
-        self.push_landed(iteration, &out, 1)
+        self.landed(iteration, &out, 1)
 
-    cdef int push_landed(self, int64_t iteration, void** outs, int n_outs) except -1:
-        """An op that runs when the value is in all of these arrays, as it reads them."""
-        cdef Landing* landing = <Landing*>malloc(sizeof(Landing))
-        if landing == NULL:
-            raise MemoryError()
-        landing.driver = <void*>self.driver
-        landing.first = self.parts[0].unit              # a parameter's units follow one another
-        landing.count = self.n_parts
-        landing.iteration = iteration
-        return mx_check(MX.engine_push_async_nd(landed_op, landing, NULL, &OWN_CONTEXT, outs, n_outs, NULL, 0, &ASYNC, 0,
-                                                b"prophet_landed", True))
-
-    cdef int push_join(self) except -1:
-        """The buffer has its value only when every slice has: an op that reads the slices and writes the buffer says so."""
-        cdef int i
-        cdef void** arrays = <void**>malloc(self.n_parts * sizeof(void*))
-        if arrays == NULL:
-            raise MemoryError()
-        for i in range(self.n_parts):
-            arrays[i] = self.parts[i].array
-        i = MX.engine_push_async_nd(join_op, NULL, NULL, self.context, arrays, self.n_parts, &self.buffer, 1, &ASYNC, 0,
-                                    b"prophet_join", True)
-        free(arrays)
-        return mx_check(i)
-
-
-cdef extern from *:
-    """
-    static int prophet_mark(int* state, int mark) { return __atomic_exchange_n(state, mark, __ATOMIC_ACQ_REL); }
-    static int prophet_marked(int* state) { return __atomic_load_n(state, __ATOMIC_ACQUIRE); }
-    """
-    int prophet_mark(int* state, int mark) nogil
-    int prophet_marked(int* state) nogil
-
-cdef enum:
-    WAITING = 0
-    ARRIVED = 1                     # the op has run
-    FORGOTTEN = 2                   # the object is gone
-
-
-cdef class Arrival:
-    """Tells, without ever waiting, whether everything that was to write an array when this was made has been done.
-
-    ``array`` is the handle of an array in the host's memory. Its op and the object share the state; the later of the two frees it.
-    """
-    cdef int* state
-
-    def __cinit__(self, size_t array):
-        need_mxnet()
-        cdef void* read = <void*>array
-        cdef int* state = <int*>malloc(sizeof(int))
-        if state == NULL:
-            raise MemoryError()
-        state[0] = WAITING
-        if MX.engine_push_async_nd(arrival_op, state, NULL, &OWN_CONTEXT, &read, 1, NULL, 0, &ASYNC, 0, b"prophet_arrival", True) != 0:
-            free(state)
-            mx_check(-1)
-        self.state = state
-
-    def __dealloc__(self):
-        if self.state != NULL and prophet_mark(self.state, FORGOTTEN) == ARRIVED:
-            free(self.state)
-
-    def __bool__(self) -> bool:
-        return prophet_marked(self.state) == ARRIVED
-
-
-cdef void arrival_op(void* run_context, void* on_complete, void* param) noexcept nogil:
-    cdef OnComplete* complete = <OnComplete*>on_complete
-    if prophet_mark(<int*>param, ARRIVED) == FORGOTTEN:
-        free(param)
-    complete.callback(complete.engine, complete.param, NULL)
-
-
-cdef Gate* new_gate(Driver driver, int unit, int64_t iteration) except NULL:
-    cdef Gate* gate = <Gate*>malloc(sizeof(Gate))
-    if gate == NULL:
-        raise MemoryError()
-    gate.driver = <void*>driver
-    gate.unit = unit
-    gate.iteration = iteration
-    return gate
-
-
-cdef void join_op(void* run_context, void* on_complete, void* param) noexcept nogil:
-    cdef OnComplete* complete = <OnComplete*>on_complete
-    complete.callback(complete.engine, complete.param, NULL)
+    cdef int landed(self, int64_t iteration, void** outs, int n_outs) except -1:
+        return push_landed(self.driver, self.parts[0].unit, self.n_parts, iteration, outs, n_outs)   # its units follow one another

@@ -1,5 +1,7 @@
-# What the kernel says of one TCP connection: bytes that the peer acknowledged, bytes still queued here, the path's round trip.
+"""What the kernel says of one TCP connection: see tcpinfo.pxd."""
 from libc.errno cimport errno
+from libc.stdint cimport int64_t, uint32_t
+from libc.string cimport memcpy
 
 cdef extern from "<sys/socket.h>" nogil:
     int getsockopt(int fd, int level, int name, void* value, unsigned int* length)
@@ -15,10 +17,6 @@ cdef enum:
     AT_BYTES_ACKED = 120
     AT_MIN_RTT = 148
     TCP_INFO_BYTES = 160
-
-cdef struct TcpSample:
-    int64_t acked                   # bytes acknowledged by the peer's kernel since the connection was made
-    double min_rtt                  # seconds
 
 
 cdef int read_tcp(int fd, TcpSample* sample) noexcept nogil:

@@ -34,7 +34,7 @@ def parser() -> Parser:
         try:
             module = import_module("." + name, __package__)
         except ImportError as error:
-            if error.name != "prophet_mx._core":
+            if not (error.name or "").startswith("prophet_mx._core."):
                 raise
             continue                # what needs no compiled module still works: above all 'doctor', which says how to get it
         module.add_parser(subparsers)

@@ -16,8 +16,8 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from ..config import PREFIX, Config
 from ..errors import ConfigError
-from ..planning.partition import MIN_UNIT
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from ..sizes import MIN_UNIT
 
 OK, WARNING, ERROR = "ok", "warning", "error"
 PROBE_SECONDS = 120.0

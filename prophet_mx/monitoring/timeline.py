@@ -142,7 +142,7 @@ class Timeline:
 
     def _flush(self, last: bool = False) -> None:
         head = self._new_units()
-        text = self._recorder.drain(self._driver, self._labels, last)
+        text = self._driver.drain_timeline(self._recorder, self._labels, last)
         if self._recorder.lost > self._lost:
             fresh = self._recorder.lost - self._lost
             head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=self._recorder.now_us(), s="p")
@@ -187,7 +187,7 @@ class Timeline:
             gradient = gradients[unit]
             if gradient not in self._names:
                 break
-            facts = self._recorder.unit_facts(self._driver, unit)
+            facts = self._driver.unit_facts(unit)
             self._parts = self._parts + 1 if unit and gradients[unit - 1] == gradient else 0
             label = self._names[gradient] + (f"[{self._parts}]" if parts[gradient] > 1 else "")
             self._labels.append(_label(label))

@@ -8,16 +8,13 @@ from typing import Any, List, NamedTuple, Optional
 
 from ..config import POLICIES, shown
 from ..errors import ConfigError
-from ..limits import MAX_UNIT
 from ..profiling.steps import finite
+from ..sizes import MAX_UNIT, MIN_UNIT, START_RATE, UNIT_SECONDS
 
-UNIT_SECONDS = 0.004        # time on the wire of one unit; smaller ones cost more per message than they save in waiting
 MESSAGE_SECONDS = 0.00025   # time of a server for a message, at the least: with smaller units it may not keep up with its link
 UNIT_SHARE = 1 / 1024       # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
-MIN_UNIT = 32_000           # bytes
 MOST = 2**62
 MAX_PARTS = 1 << 20         # slices of one gradient, at most
-START_RATE = 125e6          # bytes/s where nothing was measured
 CREDIT_UNIT = 4_000_000     # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
 P3_UNIT = 160_000           # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
 

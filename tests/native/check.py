@@ -77,7 +77,7 @@ def run(command: List[str], env: Dict[str, str], cwd: Path = HERE) -> str:
 def own_leaks(report: str) -> List[str]:
     """The leaks in LeakSanitizer's report that our code allocated itself. Python keeps many objects until the process ends: those are
     its own business."""
-    return [leak for leak in re.split(r"\n\n", report) if re.search(r"#0 .*\n\s+#1 .*/_core\.", leak)]
+    return [leak for leak in re.split(r"\n\n", report) if re.search(r"#0 .*\n\s+#1 .*/prophet_mx/_core/", leak)]
 
 
 def check(kind: str, rounds: int, iterations: int) -> None:

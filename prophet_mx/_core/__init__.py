@@ -1,0 +1,28 @@
+"""The compiled part of prophet_mx: policies and scheduler, link estimates, the driver on MXNet's engine, the timeline's recorder.
+
+Each unit's .pxd file says what it is for and what the others may call. A unit knows only those above it:
+
+    posix, unit, link, steps    threads and clock; units, links and steps as data, with the functions that keep them
+    policy                      limits on what is in flight and unanswered
+    scheduler                   the block scheduler, a state machine; pyscheduler is the same for Python
+    invariants                  what must always hold of it
+    mxapi, tcpinfo              MXNet's C functions; what the kernel says of a connection
+    drain                       how many bytes of each link have drained
+    events, recorder            the timeline
+    driver                      has a scheduler, a drain and a recorder, and the lock that guards them
+    ops, parameter, arrival     what is pushed onto MXNet's engine
+    alarm                       the last word of a process that does not end
+"""
+from .alarm import alarm
+from .arrival import Arrival
+from .drain import POLL_TIMES
+from .driver import Driver
+from .events import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW
+from .mxapi import MXNET_FUNCTIONS, load_mxnet
+from .parameter import MAX_OUTS, Parameter
+from .pyscheduler import Scheduler
+from .recorder import Recorder
+from .tcpinfo import tcp_sample
+
+__all__ = ["GAP_ROW", "ITERATION_ROW", "LABEL_MAX", "LINK_ROW", "MAX_OUTS", "MXNET_FUNCTIONS", "POLL_TIMES", "STEP_ROW", "Arrival", "Driver",
+           "Parameter", "Recorder", "Scheduler", "alarm", "load_mxnet", "tcp_sample"]

@@ -1,0 +1,172 @@
+"""How many bytes of each link have drained: asked of the kernel, fed from outside, or predicted.
+
+Contract: everything is called with the driver's lock held, and tells the scheduler what it finds out.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free
+
+from .link cimport Link, in_flight
+from .scheduler cimport ALL, BlockScheduler
+from .tcpinfo cimport TcpSample, read_queued, read_tcp
+from .unit cimport SENT, WIDE, Unit
+
+POLL_TIMES = (POLL_MIN, POLL_MAX)   # for the simulator
+
+cdef double QUIET_SECONDS = 0.005   # a link without motion for so long carries nothing, if little is missing from the count
+cdef double WAITING_SECONDS = 0.5   # and for so long, if more is missing: a send may wait behind the program's own operators
+cdef int64_t OVERHEAD_ERROR = 64    # bytes by which the estimate of what a message costs may be wrong
+cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its payload
+
+
+cdef class Drain:
+    """The meters of a scheduler's links. Until it is told otherwise it predicts."""
+
+    def __cinit__(self, BlockScheduler scheduler not None):
+        self.scheduler = scheduler
+        self.source = DRAIN_PREDICTED
+        self.meters = <Meter*>calloc(scheduler.n_links, sizeof(Meter))
+        if self.meters == NULL:
+            raise MemoryError()
+
+    def __dealloc__(self):
+        free(self.meters)
+
+    cdef void use_tcp(self, int* fds) noexcept nogil:
+        """Read drain from these sockets, one per link, which were seen to be readable."""
+        cdef TcpSample tcp
+        cdef int i
+        for i in range(self.scheduler.n_links):
+            read_tcp(fds[i], &tcp)
+            self.meters[i].fd = fds[i]
+            self.meters[i].acked = tcp.acked
+            self.meters[i].base = tcp.acked - self.scheduler.links[i].drained
+            self.meters[i].quiet_written = -1
+            self.scheduler.links[i].rtt = tcp.min_rtt
+        self.source = DRAIN_TCP
+
+    cdef void unit_released(self, int link) noexcept nogil:
+        """A unit's message goes onto this link, or onto all if it is WIDE."""
+        cdef int i
+        for i in range(self.scheduler.n_links):
+            if link == i or link == WIDE:
+                self.meters[i].messages += 1
+
+    cdef void unit_answered(self, int unit, double t) noexcept nogil:
+        """The unit was answered, and the scheduler knows."""
+        self.trust_answer(unit, t)
+        if self.scheduler.n_sent == 0:
+            self.settle(t)
+
+    cdef int has_drained(self, Unit* unit) noexcept nogil:
+        """Whether a unit's bytes have left, by the connections' counts and queues: 1, 0, or -1 if that is only predicted."""
+        cdef Link* links = self.scheduler.links
+        cdef int i
+        cdef int64_t end
+        if unit.state != SENT or self.source != DRAIN_TCP:
+            return -1
+        for i in range(self.scheduler.n_links):
+            if unit.link == WIDE or unit.link == i:
+                end = links[i].released if unit.link == WIDE else unit.end
+                # An empty queue proves drain, where the count is an estimate.
+                if links[i].drained < end and read_queued(self.meters[i].fd) != 0:
+                    return 0
+        return 1
+
+    cdef void sample(self, double t, int which, bint watched) noexcept nogil:
+        """Bring drain up to date for one link, ALL, or those HOLDING something back, where bytes are in flight. A connection is not asked
+        again within POLL_MIN: between that and its next event the native thread asks, if anything waits for it. `watched`: a timeline is
+        recorded, which shows drain also where nothing is held back."""
+        cdef Link* link
+        cdef int i
+        for i in range(self.scheduler.n_links):
+            link = &self.scheduler.links[i]
+            if in_flight(link) == 0:
+                continue
+            if self.source == DRAIN_TCP:
+                if which >= 0 and which != i or t - self.meters[i].sampled < 0.99 * POLL_MIN:
+                    continue
+                if which == HOLDING and not watched and self.scheduler.queues[i].ready.count == 0 and self.scheduler.wide.count == 0:
+                    continue
+                self.ask(i, t)
+            elif self.source == DRAIN_PREDICTED and t > self.last_prediction:
+                link.drained += <int64_t>(link.rate * (t - self.last_prediction))
+                if link.drained > link.released:
+                    link.drained = link.released
+            if self.quiet(i, t):
+                self.scheduler.assume_drained(i, link.released, t)
+                if self.source == DRAIN_TCP:
+                    self.meters[i].base = self.meters[i].acked - link.drained
+        self.last_prediction = t
+
+    cdef void ask(self, int index, double t) noexcept nogil:
+        """Ask the kernel how much of a link's bytes have been acknowledged."""
+        cdef TcpSample tcp
+        cdef Meter* meter = &self.meters[index]
+        if read_tcp(meter.fd, &tcp) != 0:
+            self.source = DRAIN_PREDICTED               # the connection is gone; the watchdog reports that, not the clock
+            return
+        meter.sampled = t
+        meter.acked = tcp.acked
+        if tcp.min_rtt > 0:
+            self.scheduler.links[index].rtt = tcp.min_rtt
+        self.scheduler.on_drained(index, tcp.acked - meter.base, t)
+
+    cdef bint quiet(self, int index, double t) noexcept nogil:
+        """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
+        interface's counters do not tell the links apart: without this, an error could keep the window shut until the next answer,
+        which other workers may be waiting to make possible. Where more is missing than the estimate explains, a send that was released
+        still waits in the engine: it keeps its place in the window, but not for ever, as that too is only likely."""
+        cdef Link* link = &self.scheduler.links[index]
+        cdef Meter* meter = &self.meters[index]
+        cdef double patience = QUIET_SECONDS
+        if meter.moved_released != link.released or meter.moved_drained != link.drained:
+            meter.moved_released = link.released
+            meter.moved_drained = link.drained
+            meter.moved = t
+        if self.source == DRAIN_FED:
+            patience = 4 * QUIET_SECONDS                # it is fed every QUIET_SECONDS, if the machine keeps time
+        elif self.source == DRAIN_TCP and in_flight(link) > OVERHEAD_ERROR * (meter.messages - meter.quiet_messages):
+            patience = WAITING_SECONDS
+        return t - meter.moved > patience and (self.source != DRAIN_TCP or read_queued(meter.fd) == 0)
+
+    cdef void trust_answer(self, int unit, double t) noexcept nogil:
+        """An answer proves drain. Where the counter says less, also now, it is the base that is wrong."""
+        cdef int k = self.scheduler.units[unit].link
+        if k == WIDE or self.source != DRAIN_TCP or self.meters[k].acked - self.meters[k].base >= self.scheduler.links[k].drained:
+            return
+        if self.meters[k].sampled < t:
+            self.ask(k, t)
+        if self.meters[k].acked - self.meters[k].base < self.scheduler.links[k].drained:
+            self.meters[k].base = self.meters[k].acked - self.scheduler.links[k].drained
+
+    cdef void settle(self, double t) noexcept nogil:
+        """Everything is answered: align the counters, and learn what a message costs on the wire besides its payload."""
+        cdef Meter* meter
+        cdef int64_t written, messages
+        cdef double cost, total = 0
+        cdef int i, n = 0
+        cdef bint align = self.source == DRAIN_TCP and t - self.settled >= POLL_MIN
+        for i in range(self.scheduler.n_links):
+            self.scheduler.assume_drained(i, self.scheduler.links[i].released, t)
+            meter = &self.meters[i]
+            if not align or meter.messages == meter.quiet_messages and meter.quiet_written >= 0:
+                continue                                # it was aligned a moment ago, or nothing has happened on it since
+            if meter.sampled < t:
+                self.ask(i, t)
+            written = meter.acked + read_queued(meter.fd)
+            messages = meter.messages - meter.quiet_messages
+            if meter.quiet_written >= 0 and messages > 0:
+                cost = <double>(written - meter.quiet_written - (self.scheduler.links[i].released - meter.quiet_released)) / messages
+                cost += self.scheduler.overhead                   # `released` counted the old estimate already
+                if 0 <= cost <= OVERHEAD_MAX:
+                    total += cost
+                    n += 1
+            meter.quiet_written = written
+            meter.quiet_released = self.scheduler.links[i].released
+            meter.quiet_messages = meter.messages
+            meter.base = written - self.scheduler.links[i].released
+        if align:
+            self.settled = t
+        if n > 0:
+            self.scheduler.overhead = <int64_t>(total / n)
+

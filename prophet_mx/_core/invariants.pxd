@@ -1,0 +1,4 @@
+"""Every invariant of the scheduler's state."""
+from .scheduler cimport BlockScheduler
+
+cdef const char* broken(BlockScheduler s) noexcept nogil

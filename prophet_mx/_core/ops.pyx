@@ -1,0 +1,137 @@
+"""The native ops that go onto MXNet's engine around a request of the store: see ops.pxd.
+
+Each push_ function pushes one op and returns at once; -1 with MXNet's error if the engine refuses it. An op's function runs later, on
+a thread of the engine, and owns what was allocated for it. wait=True everywhere: ops run even if the producer of what they wait for
+failed, or a unit would be held for ever.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport free, malloc
+
+from .driver cimport Driver
+from .mxapi cimport DEV_CPU, FN_ASYNC, MX, EngineContext, OnComplete, async_fn, mx_check
+
+cdef enum:
+    OWN_DEVICE = 99                 # a device id that no program has: nothing is ever placed there
+
+OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
+SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
+cdef int ASYNC = FN_ASYNC
+
+cdef struct Request:                # one request of a unit, from the push of an op until it runs
+    void* driver
+    int unit
+    int64_t iteration
+
+cdef struct Landing:
+    void* driver
+    int first, count                # units of one parameter
+    int64_t iteration
+
+
+cdef int push(async_fn function, void* param, EngineContext* context, void** reads, int n_reads, void** writes, int n_writes,
+              const char* name) except -1:
+    return mx_check(MX.engine_push_async_nd(function, param, NULL, context, reads, n_reads, writes, n_writes, &ASYNC, 0, name, True))
+
+
+cdef Request* new_request(Driver driver, int unit, int64_t iteration) except NULL:
+    cdef Request* request = <Request*>malloc(sizeof(Request))
+    if request == NULL:
+        raise MemoryError()
+    request.driver = <void*>driver
+    request.unit = unit
+    request.iteration = iteration
+    return request
+
+
+cdef int push_gate(EngineContext* context, Driver driver, int unit, int64_t iteration, void* array, void** buffer, int buffers) except -1:
+    """The gate writes the unit's array, so that the request waits for it; it reads the buffer that a slice is part of."""
+    return push(gate_op, new_request(driver, unit, iteration), context, buffer, buffers, &array, 1, b"prophet_gate")
+
+
+cdef void gate_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef Request* request = <Request*>param
+    (<Driver>request.driver).on_ready(request.unit, request.iteration, <OnComplete*>on_complete)
+    free(request)
+
+
+cdef int push_done(EngineContext* context, Driver driver, int unit, void* array, bint pulled) except -1:
+    """A push only reads the array, so that `done` must write it to come after; a pushpull writes it, and `done` then need not."""
+    cdef int reads = 1 if pulled else 0
+    return push(done_op, new_request(driver, unit, 0), context, &array, reads, &array, 1 - reads, b"prophet_done")
+
+
+cdef void done_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef Request* request = <Request*>param
+    (<Driver>request.driver).on_done(request.unit)
+    free(request)
+    complete(on_complete)
+
+
+cdef int push_landed(Driver driver, int first, int count, int64_t iteration, void** arrays, int n_arrays) except -1:
+    """Tells the driver when the values of these units are in all of these arrays, as it reads them."""
+    cdef Landing* landing = <Landing*>malloc(sizeof(Landing))
+    if landing == NULL:
+        raise MemoryError()
+    landing.driver = <void*>driver
+    landing.first = first
+    landing.count = count
+    landing.iteration = iteration
+    return push(landed_op, landing, &OWN_CONTEXT, arrays, n_arrays, NULL, 0, b"prophet_landed")
+
+
+cdef void landed_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef Landing* landing = <Landing*>param
+    (<Driver>landing.driver).on_landed(landing.first, landing.count, landing.iteration)
+    free(landing)
+    complete(on_complete)
+
+
+cdef int push_join(EngineContext* context, void** arrays, int n_arrays, void* buffer) except -1:
+    """The buffer has its value only when every slice has: an op that reads the slices and writes the buffer says so."""
+    return push(join_op, NULL, context, arrays, n_arrays, &buffer, 1, b"prophet_join")
+
+
+cdef void join_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    complete(on_complete)
+
+
+cdef inline void complete(void* on_complete) noexcept nogil:
+    cdef OnComplete* done = <OnComplete*>on_complete
+    done.callback(done.engine, done.param, NULL)
+
+
+# -- arrival -------------------------------------------------------------------------------------------------------------------------
+
+cdef extern from *:
+    """
+    static int prophet_mark(int* state, int mark) { return __atomic_exchange_n(state, mark, __ATOMIC_ACQ_REL); }
+    static int prophet_marked(int* state) { return __atomic_load_n(state, __ATOMIC_ACQUIRE); }
+    """
+    int prophet_mark(int* state, int mark) nogil
+    int prophet_marked(int* state) nogil
+
+cdef enum:
+    WAITING = 0
+    ARRIVED = 1                     # the op has run
+    FORGOTTEN = 2                   # the object is gone
+
+
+cdef int push_arrival(int* state, void* array) except -1:
+    """An op that reads the array and then marks the state, which it and its maker share: the later of the two frees it."""
+    state[0] = WAITING
+    return push(arrival_op, state, &OWN_CONTEXT, &array, 1, NULL, 0, b"prophet_arrival")
+
+
+cdef void arrival_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    if prophet_mark(<int*>param, ARRIVED) == FORGOTTEN:
+        free(param)
+    complete(on_complete)
+
+
+cdef bint mark_forgotten(int* state) noexcept nogil:
+    """The maker is done with the state: whether it is the later of the two."""
+    return prophet_mark(state, FORGOTTEN) == ARRIVED
+
+
+cdef bint has_arrived(int* state) noexcept nogil:
+    return prophet_marked(state) == ARRIVED

@@ -1,0 +1,126 @@
+"""A worker's limits on what is in flight and unanswered, by its policy, and the rules of when a drain window lets a unit go."""
+from libc.math cimport INFINITY
+
+from .link cimport IDLE_SLACK, in_flight
+from .steps cimport interval, steps_to_come
+
+from prophet_mx import sizes
+
+cdef double UNIT_SECONDS = sizes.UNIT_SECONDS
+cdef double MIN_UNIT = sizes.MIN_UNIT
+cdef double MAX_UNIT = sizes.MAX_UNIT
+
+# What the other sizes are derived from. A unit of the layout that takes less than SHORTEST_UNIT (seconds on the wire), on a link that has
+# grown faster, no longer measures the windows.
+cdef double SHORTEST_UNIT = 0.001
+cdef double WINDOW_UNITS = 2        # drain window, in units
+cdef double LEAD_UNITS = 4          # lead limit, in units
+cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
+
+cdef int64_t CREDIT_BYTES = 16_000_000      # ByteScheduler's credit of 4 million float32 parameters
+
+POLICY_NAMES = ("fifo", "priority", "prophet", "credit", "prophet-icpp21")
+
+
+cdef int read_policy(Limits* limits, policy) except -1:
+    """Take a policy's part of the limits; ValueError if there is none of this name."""
+    if policy not in POLICY_NAMES:
+        raise ValueError(f"policy={policy!r}: not one of {', '.join(POLICY_NAMES)}")
+    limits.by_arrival = policy == "fifo"
+    limits.blocks = policy == "prophet"
+    # Neither the paper nor stock MXNet waits for other workers.
+    limits.lead = {"credit": CREDIT_BYTES, "fifo": NO_LIMIT, "prophet-icpp21": NO_LIMIT}.get(policy, 0)
+    limits.urgent_passes = policy != "credit"
+    limits.window_open = open_drained
+    if policy == "prophet":
+        limits.window_open = open_for_block
+    elif policy == "prophet-icpp21":
+        limits.window_open = open_for_interval
+    elif policy == "credit":
+        limits.window_open = open_always
+    return 0
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------------------------
+
+cdef int64_t unit_bytes(Limits* limits, Link* link) noexcept nogil:
+    """What the limits are measured in: the layout's unit. It does not follow the rate, which is high for a worker that finds a
+    shared link free for a moment, unless the link became several times faster."""
+    cdef double size = link.rate * UNIT_SECONDS
+    if limits.unit > 0:
+        size = link.rate * SHORTEST_UNIT
+        return limits.unit if size < limits.unit else <int64_t>(MAX_UNIT if size > MAX_UNIT else size)
+    return <int64_t>(MIN_UNIT if size < MIN_UNIT else MAX_UNIT if size > MAX_UNIT else size)
+
+
+cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil:
+    """Bytes in flight below which the drain window is open."""
+    if limits.fixed_window > 0:
+        return limits.fixed_window
+    return <int64_t>(WINDOW_UNITS * unit_bytes(limits, link) + link.rate * link.rtt)
+
+
+cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil:
+    """Unanswered bytes above which this worker waits for the others; `largest` is the link's largest unit."""
+    cdef double limit
+    if limits.unlimited:
+        return NO_LIMIT
+    if limits.fixed_lead > 0:
+        return limits.fixed_lead
+    if limits.lead > 0:
+        return limits.lead
+    # Of gradients that stay whole, one must be able to leave while the one before it is answered.
+    limit = LEAD_UNITS * unit_bytes(limits, link)
+    return <int64_t>((limit if limit > 2 * largest else 2 * largest) + link.rate * link.rtt)
+
+
+cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil:
+    """Prophet's block: bytes that drain before the next, more urgent step is due (ICPP 2021, sec. 4); 0 for other policies."""
+    cdef double seconds, most
+    if not limits.blocks or steps.n_steps == 0 or limits.fixed_window > 0:
+        return 0
+    most = BLOCK_UNITS * unit_bytes(limits, link)
+    if not steps_to_come(steps):
+        return most                                 # the last step is here: what waits is in its final order
+    seconds = interval(steps, t)
+    return 0 if seconds <= 0 else link.rate * seconds if link.rate * seconds < most else most
+
+
+# -- rules of the window: whether it lets a unit of so many bytes go; if not, *wake is brought forward to when it may ------------------
+
+cdef bint open_always(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
+    return True
+
+
+cdef bint open_drained(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
+    """Little is in flight."""
+    cdef int64_t window = min_window(limits, link)
+    cdef double opens
+    if in_flight(link) < window:
+        return True
+    opens = t + (in_flight(link) - window) / link.rate
+    if opens < wake[0]:
+        wake[0] = opens
+    return False
+
+
+cdef bint open_for_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
+    """Little is in flight, or the unit fits the block."""
+    return in_flight(link) + size <= block_budget(limits, steps, link, t) or open_drained(limits, steps, link, size, t, wake)
+
+
+cdef bint open_for_interval(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
+    """The paper's rule: while steps are to come, what fits the interval; then one by one, in order of priority."""
+    cdef double seconds
+    if limits.fixed_window > 0:
+        return open_drained(limits, steps, link, size, t, wake)
+    seconds = interval(steps, t) if steps_to_come(steps) else 0
+    if seconds > 0:
+        if in_flight(link) + size <= link.rate * seconds:
+            return True
+        wake[0] = min(wake[0], t + seconds)         # a step that is late must not hold everything for ever
+        return False
+    if in_flight(link) <= IDLE_SLACK:
+        return True
+    wake[0] = min(wake[0], t + in_flight(link) / link.rate)
+    return False

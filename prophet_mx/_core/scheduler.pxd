@@ -1,0 +1,77 @@
+"""The block scheduler: decides when each unit goes onto the wire. It does no I/O, reads no clock and takes no lock.
+
+One unit has it, of C functions only: the driver's lock guards what a driver has, and no Python code can come past it. The simulator and
+the tests call :class:`prophet_mx._core.Scheduler`, which has the same functions for Python.
+"""
+from libc.stdint cimport int64_t
+
+from .link cimport Link, Sending
+from .policy cimport Limits
+from .steps cimport Steps
+from .unit cimport Heap, Unit
+
+cdef enum:
+    ALL = -1                        # of links: every one
+
+cdef struct Queue:                  # what waits for a link, and for its answers
+    int64_t unanswered              # payload bytes sent and not answered
+    int64_t largest                 # bytes of its largest unit
+    Heap ready
+    int sent                        # latest of its sent units, -1 none
+    int candidate                   # while decide() runs: the unit that may go next, -1 none
+    double opens                    # and when a window that holds one back may open
+
+cdef struct LinkState:              # a link as it was at one moment
+    Link link
+    int64_t unanswered, window, lead
+    int ready
+
+
+cdef class BlockScheduler:
+    cdef:
+        Unit* units
+        int count, capacity
+        Link* links
+        Queue* queues               # by link
+        int n_links
+        Heap wide                   # ready wide units
+        int wide_sent               # latest sent wide unit, -1 none
+        int n_sent                  # units in state SENT
+        int* out                    # decide(): the units to release
+        Limits limits
+        Steps steps
+        Sending activity
+        int64_t sequence            # numbers ready events, for policies that go by arrival
+        int64_t overhead            # bytes a message costs on the wire besides its payload
+        # statistics
+        readonly int64_t units_released, bytes_released, blocks, inverted_bytes, iterations
+        readonly int64_t first_answers
+        readonly double wait_seconds, first_seconds
+
+    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) noexcept nogil
+    cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil
+    cdef void move(self, int index, int64_t rank, int64_t position) noexcept nogil
+    cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
+    cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
+    cdef void on_done(self, int index, double t) noexcept nogil
+    cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil
+    cdef int choose_all(self, double t, double* wake) noexcept nogil
+    cdef int release_all(self, int n, double t) noexcept nogil
+    cdef LinkState state_of(self, int index) noexcept nogil
+    cdef bint anything_waits(self) noexcept nogil
+    cdef Heap* heap_of(self, Unit* unit) noexcept nogil
+    cdef int* latest_sent(self, int link) noexcept nogil
+    cdef int grow(self, int capacity) noexcept nogil
+    cdef int choose(self, double t, int changed, double* wake) noexcept nogil
+    cdef bint window_open(self, int link, int unit, double t, double* wake) noexcept nogil
+    cdef int allowed(self, Heap* heap) noexcept nogil
+    cdef bint lead_allows(self, int index) noexcept nogil
+    cdef bint is_head(self, int link, int index) noexcept nogil
+    cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
+    cdef int64_t share(self, int index) noexcept nogil
+    cdef void release(self, int index, double t) noexcept nogil
+    cdef int need_unit(self, int unit) except -1
+    cdef int need_link(self, int link) except -1
+
+cdef dict as_dict(LinkState* state)
+cdef int copy_steps(step_of, due, int** steps, double** dues) except -1
