@@ -137,7 +137,7 @@ starts: build
 	@$(RUN) benchmarks.starts --starts $(STARTS) $(ARGS)
 
 suites: build
-	@env -u PYTHONPATH $(VENV)/bin/python tests/mxnet_suites.py --mxnet '$(CHECKOUT)' $(ARGS)
+	@env -u PYTHONPATH $(VENV)/bin/python tests/suites/mxnet_suites.py --mxnet '$(CHECKOUT)' $(ARGS)
 
 wheel: build
 	@rm -rf build dist

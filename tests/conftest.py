@@ -9,8 +9,8 @@ from typing import Iterator
 import pytest
 from hypothesis import settings
 
-import cluster
 import prophet_mx
+from support import cluster
 
 # For benchmarks/. At the end: the checkout's own prophet_mx must not hide the installed one.
 sys.path.append(str(Path(__file__).resolve().parents[1]))

@@ -1,7 +1,7 @@
 """What is fuzzed: for each parser, what any bytes must lead to. A function here takes bytes, hands what it makes of them to a
 parser, and raises if that raises anything but a ProphetError, or if what the parser accepted breaks a rule.
 
-They need no fuzzer: tests/test_fuzz.py calls them with the seeds, and hypothesis with random bytes.
+They need no fuzzer: tests/fuzz/test_fuzz.py calls them with the seeds, and hypothesis with random bytes.
 """
 import json
 import math

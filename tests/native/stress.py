@@ -2,7 +2,7 @@
 
 usage: stress.py ROUNDS [SEED]
 
-MXNet is not loaded. The events and what is checked are those of tests/test_scheduler.py; the driver's thread runs beside Python's.
+MXNet is not loaded. The events and what is checked are those of unit/core/test_scheduler.py; the driver's thread runs beside Python's.
 """
 import random
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from prophet_mx import _core
-from test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps
+from unit.core.test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps
 
 
 def job(rng):

@@ -1,0 +1,47 @@
+"""Workers whose gradients become ready in different orders never lock each other, however small the limits."""
+
+import pytest
+
+from support.cluster import run_cluster
+from support.paths import SCRIPTS
+
+JOB = SCRIPTS / "opposite_orders.py"
+ITERATIONS = 200
+
+
+@pytest.mark.parametrize("workers, servers, policy", [(2, 1, "prophet"), (2, 2, "priority"), (2, 1, "fifo"), (3, 2, "prophet")])
+def test_opposite_and_random_orders_with_the_smallest_limits(workers, servers, policy):
+    env = {"PROPHET_WINDOW": "1", "PROPHET_LEAD": "1", "PROPHET_POLICY": policy, "MXNET_KVSTORE_BIGARRAY_BOUND": "2000"}
+    result = run_cluster(JOB, workers, servers, env=env, args=[ITERATIONS], timeout=100)
+    assert all("requests answered" in worker.output for worker in result.workers)
+
+
+LOOKED_AT = """
+import threading
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"))
+outs = [mx.nd.zeros((50,)) for _ in range(20)]
+for key, out in enumerate(outs):
+    kv.init(key, out)
+grads = [mx.nd.ones((50,)) for _ in outs]           # small: some gates run in the thread that pushes
+mx.nd.waitall()
+over = threading.Event()
+def look():
+    while not over.is_set():
+        kv.stats()
+threads = [threading.Thread(target=look) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(30):
+    for key, out in enumerate(outs):
+        kv.pushpull(key, grads[key], out=out)
+    mx.nd.waitall()
+over.set()
+assert all((out == 2).asnumpy().all() for out in outs)
+"""
+
+
+def test_statistics_are_read_in_other_threads_while_gradients_are_pushed():
+    run_cluster(LOOKED_AT, 2, 1, timeout=60)

@@ -1,0 +1,108 @@
+"""Keys that were initialised before the store was wrapped: right values, or an error, never wrong ones."""
+import pytest
+
+from support.cluster import run_cluster
+
+JOB = """
+import logging, sys
+import mxnet as mx
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+logging.basicConfig(level=logging.INFO)
+name, when = {"number": int, "text": "w{}".format}[sys.argv[1]], sys.argv[2]
+plain = mx.kv.create("dist_sync")
+for i in range(3):
+    plain.init(name(i), mx.nd.ones((100,)))
+sgd = mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)})
+if when in ("optimizer", "all"):
+    plain.set_optimizer(sgd)
+    plain._barrier()
+kv = ScheduledKVStore(plain)
+if when not in ("optimizer", "all"):
+    kv.set_optimizer(sgd)
+keys = range(3)
+try:
+    if when in ("late", "optimizer"):
+        keys = range(3, 6)
+        for i in keys:
+            kv.init(name(i), mx.nd.ones((100,)))
+    for step in range(1, 20):
+        for i in reversed(keys):
+            out = mx.nd.zeros((100,))
+            kv.pushpull(name(i), mx.nd.ones((100,)), out=out)
+            assert (out == 1 - step / 4).asnumpy().all(), (i, step, out)
+    print("right values", "whole" if kv.stats().get("units") == 19 * 3 else "sliced", flush=True)
+    if when == "late":
+        kv.init(name(6), mx.nd.ones((100,)))
+except KVStoreError as error:
+    print("refused:", error, flush=True)
+    try:
+        kv.push(name(4), mx.nd.ones((100,)))
+    except KVStoreError as again:
+        print("refused:", again, flush=True)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("kind, when", [("number", "early"), ("text", "early"), ("number", "all")])
+def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_so(kind, when):
+    """'all': the optimizer is from before as well."""
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=[kind, when])
+    assert all("right values whole" in worker.output for worker in result.workers), result.logs()
+    assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("policy", ["prophet", "off"])
+def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
+    """The servers know text keys by a number that counts those from before the store was wrapped, which the wrapper has not seen made. With
+    the policy off a later key has another number than without the wrapper."""
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy}, args=["text", "late"])
+    for worker in result.workers:
+        if policy == "off":
+            assert "right values" in worker.output and "refused: key 'w6' comes too late" in worker.output, result.logs()
+        else:
+            assert worker.output.count("refused: keys were initialised, or the optimizer was set, before the store was wrapped") == 2
+
+
+@pytest.mark.cluster
+def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=["number", "optimizer"])
+    assert all(worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2
+               for worker in result.workers), result.logs()
+
+
+DIFFERENT_FIRST = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+plain = mx.kv.create("dist_sync")
+plain.init("w0", mx.nd.ones((100,)))
+kv = ScheduledKVStore(plain)
+kv.init("w1", mx.nd.ones((100,)))
+kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)}))
+order = [0, 1] if kv.rank == EARLY else [1, 0]
+for step in range(1, 5):
+    outs = [mx.nd.zeros((100,)) for _ in order]
+    for i in order:
+        kv.push(f"w{i}", mx.nd.ones((100,)))
+    for i in order:
+        kv.pull(f"w{i}", out=outs[i])
+    for out in outs:
+        assert (out == 1 - step / 4).asnumpy().all(), (step, out)
+print("right values", flush=True)
+"""
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("early", [0, 1])
+@pytest.mark.parametrize("policy", ["prophet", "off"])
+def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, early):
+    """One worker's first push is of a key from before the wrapping, the other's of one from after it."""
+    scheduled = policy != "off"
+    result = run_cluster(DIFFERENT_FIRST.replace("EARLY", str(early)), 2, 1, expect=1 if scheduled else 0,
+                         env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy})
+    if scheduled:
+        assert "'w0' was not initialised through this store (which has 1 keys)" in result.logs()
+    else:
+        assert all("right values" in worker.output for worker in result.workers), result.logs()

@@ -1,0 +1,87 @@
+"""When and where the end of a store happens that nobody refers to any more; test_exit.py shows it in jobs."""
+import subprocess
+import sys
+
+from support.cluster import package_env
+
+SCRIPT = """
+import gc, threading, time
+from unittest import mock
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+from prophet_mx.mxnet import process_exit
+
+handlers = threading.Lock()             # as of a log handler
+
+class Path:
+    watchdog = mock.MagicMock()
+    thread = None
+
+    def __init__(self, name):
+        self.name = name
+
+    def forked(self):
+        return False
+
+    def stop(self):                     # joins a thread that may want to log
+        time.sleep(0.2)
+        if self.thread is not None:
+            self.thread.join()
+        with handlers:
+            print("ended:", self.name, flush=True)
+
+def store(name):
+    plain, it = mx.kv.create("local"), ScheduledKVStore.__new__(ScheduledKVStore)
+    it.handle, plain.handle = plain.handle, mx.base.KVStoreHandle()
+    it._path = Path(name)
+    return it
+
+def collected(name):
+    it = store(name)
+    it.myself = it
+    del it
+    with handlers:
+        gc.collect()
+        print("logged", flush=True)
+
+def over():
+    until = time.monotonic() + 10
+    while (held or process_exit._handed_over) and time.monotonic() < until:
+        time.sleep(0.01)
+
+class Slow:                             # is finalised before what it refers to
+    def __del__(self):
+        time.sleep(0.5)
+
+held = []
+gc.disable()
+it = store("by the last reference")
+it = None
+print("after it", flush=True)
+collected("by the collector")
+over()
+held = [store("by a thread that it joins")]
+thread = held[0]._path.thread = threading.Thread(target=held.clear, name="prophet_mx-watchdog")
+thread.start()
+over()
+with mock.patch("_thread.start_new_thread", side_effect=RuntimeError("can't start new thread")):
+    collected("at exit")
+slow = Slow()
+slow.store = store("at exit, by a collector that was under way")
+slow.myself, slow = slow, None
+threading.Thread(target=gc.collect, daemon=True).start()
+time.sleep(0.1)
+it = store("by the interpreter, as it goes")
+it.myself = it
+print("the last line", flush=True)
+"""
+
+
+def test_a_store_ends_once_and_the_collector_never_waits_for_it():
+    result = subprocess.run([sys.executable, "-c", SCRIPT], env=package_env(), timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    lines = result.stdout.decode().splitlines()
+    assert result.returncode == 0, lines
+    assert lines[:4] == ["ended: by the last reference", "after it", "logged", "ended: by the collector"], lines
+    assert lines[4:7] == ["ended: by a thread that it joins", "logged", "the last line"], lines
+    assert sorted(lines[7:9]) == ["ended: at exit", "ended: at exit, by a collector that was under way"], lines
+    assert lines[9:] == ["ended: by the interpreter, as it goes"], lines

@@ -1,0 +1,189 @@
+"""Processes that die, stop and fail: the user is told in time for whom the job waits; what can go on does, with the right values."""
+import random
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+from benchmarks.testbed.network import Shape, Testbed, needed_privileges
+from prophet_mx.launcher.launch import free_port
+from support.cluster import run_cluster
+from support.faults import JOB, FaultJob
+
+pytestmark = pytest.mark.alone
+
+WARN, ABORT = 2, 4  # seconds: PROPHET_STALL_WARN and PROPHET_STALL_ABORT here
+SHORT = {"PROPHET_STALL_WARN": str(WARN), "PROPHET_UNIT": "4000"}
+LATE = 2            # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
+LOAD = 3            # seconds more that these tests allow, where they measure wall time: the machine may be busy
+PATIENCE = 10       # seconds after the last answer at which a worker that ends with an exception has ended
+QUIET = r"worker \d: nothing has been answered for (\d+) s"
+
+
+def told(output, text, after):
+    """How often something was told; each time so many seconds after the last answer, by the watchdog's own count, or a little later."""
+    seconds = [int(found) for found in re.findall(text, output)]
+    assert all(after <= each <= after + LATE for each in seconds), f"{text}: {seconds}, not {after} to {after + LATE}"
+    return len(seconds)
+
+
+def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_without_its_scheduler_ends_by_itself():
+    with FaultJob(2, 2, SHORT) as job:
+        job.runs(10, 40)
+        time.sleep(random.random() / 10)
+        stopped = job.signal("worker 1", signal.SIGSTOP)
+        job.says("worker 0", "another worker has not sent its part", WARN + LATE + LOAD, stopped)
+        assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
+        assert re.search(r"longest: \d+ \(\d+ units? in flight for \d s\)", job.output("worker 0")), job.logs()
+        continued = job.signal("worker 1", signal.SIGCONT)
+        job.says("worker 0", "it goes on, after", LATE + LOAD, continued)
+        job.runs()
+        assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
+
+        stopped = job.signal("server 0", signal.SIGSTOP)
+        for label in job.workers:
+            # The kernel of a stopped process takes the bytes, until its buffer is full.
+            job.until(lambda: re.search(r"or the server itself is stopped|the server does not read, it is stopped", job.output(label)),
+                      WARN + LATE + LOAD, f"that the server is stopped, from {label}", stopped)
+            assert re.search(r"server [01] \(127.0.0.1:\d+\): \d+ in flight", job.output(label)), job.logs()
+        job.signal("server 0", signal.SIGCONT)
+        job.runs()
+
+        killed = job.kill("scheduler")
+        for label in job.workers:
+            job.says(label, "the connection to the job's scheduler", LATE + LOAD, killed)
+        job.runs(30)
+        job.finish(LATE + LOAD)
+
+
+def test_a_killed_server_is_told_of_at_once_and_all_workers_end_with_code_75_and_stack_traces():
+    with FaultJob(2, 2, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}) as job:
+        job.runs(10, 40)
+        killed = job.kill("server 1")
+        for label in job.workers:
+            job.says(label, "the connection to server", LATE + LOAD, killed)
+            assert re.search(r"connection to server [01] \(127.0.0.1:\d+\) is gone .* while \d+ requests wait", job.output(label))
+        assert job.codes(ABORT + LATE + LOAD, killed) == [75, 75], job.logs()
+        for label in job.workers:
+            assert "Thread 0x" in job.output(label) and "in check" in job.output(label), job.logs()
+            assert told(job.output(label), r"nothing was answered for (\d+) s; the process ends with exit code 75", ABORT) == 1, job.logs()
+
+
+def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_plain_dist_sync_hangs_in_silence():
+    with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}) as job, FaultJob(2, 1, {"PROPHET_POLICY": "off"}) as plain:
+        for each in (job, plain):
+            each.runs(5, 40)
+        time.sleep(random.random() / 10)
+        plain.kill("worker 1")
+        killed = job.kill("worker 1")
+        time.sleep(0.5)
+        said = plain.output("worker 0")
+        job.says("worker 0", "another worker has not sent its part", WARN + LATE + LOAD, killed)
+        assert job.code("worker 0", ABORT + LATE + LOAD, killed) == 75, job.logs()
+        assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
+        assert "PROPHET_STALL_ABORT" in job.output("worker 0")
+        plain.kill("server 0")
+        time.sleep(3)
+        assert plain.output("worker 0") == said and plain.processes["worker 0"].poll() is None, plain.logs()
+
+
+@pytest.mark.parametrize("fault, said", [
+    ("ends_alone", "and the program waits for the other workers to end (MXNet's barrier)"),
+    ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and still waits for the others after {WARN} s")])
+def test_a_worker_that_ends_before_the_others_is_told_of_and_both_end(fault, said):
+    with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}, fault=fault) as job:
+        job.runs(10, 40)
+        ended = time.monotonic()
+        job.says(job.of_rank(1), said, WARN + LATE + LOAD, ended)
+        job.says(job.of_rank(0), "another worker has not sent its part", WARN + LATE + LOAD, ended)
+        assert job.codes(ABORT + LATE + LOAD, ended) == [75, 75], job.logs()
+        by_watchdog = [told(job.output(job.of_rank(rank)), QUIET, WARN) for rank in (0, 1)]
+        assert by_watchdog == [1, fault == "ends_alone"], job.logs()        # the other is told of when no Python runs any more
+
+
+def test_the_launcher_ends_the_others_when_a_worker_has_waited_too_long():
+    result = run_cluster(JOB, 2, 1, env={**SHORT, "PROPHET_STALL_ABORT": "2"}, args=["ends_alone"], expect=75, timeout=60, grace=2)
+    assert "ended with code 75 (nothing was answered for PROPHET_STALL_ABORT seconds)" in result.reason
+    assert all(process.returncode == 75 or process.ended_by_launcher for process in result.processes), result.logs()
+
+
+@pytest.mark.parametrize("fault, code, seconds, said", [
+    ("interrupted", -signal.SIGINT, 0, "KeyboardInterrupt"),
+    ("interrupted_while_the_other_is_busy", 130, PATIENCE, "KeyboardInterrupt"),
+    ("producer_raises", 1, 0, "MXNetError")])
+def test_an_exception_or_ctrl_c_ends_one_worker_though_others_go_on(fault, code, seconds, said):
+    """A shell, and the launcher, know the end by SIGINT as 130. The other worker waits for it, and is ended by PROPHET_STALL_ABORT."""
+    with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}, fault=fault) as job:
+        job.runs(10, 40)
+        began = time.monotonic()
+        failed = job.of_rank(1)
+        assert job.code(failed, seconds + LATE + LOAD, began) == code, job.logs()
+        assert said in job.output(failed), job.logs()
+        if not seconds:
+            assert job.code(job.of_rank(0), ABORT + LATE + LOAD, began) == 75, job.logs()
+        else:
+            assert time.monotonic() - began > seconds - LATE and job.processes[job.of_rank(0)].poll() is None, job.logs()
+
+
+def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_forks_do_no_harm():
+    result = run_cluster(JOB, 4, 1, env={**SHORT, "DMLC_INTERFACE": "lo"}, args=["internal_errors"], timeout=60, grace=2)
+    ends = sorted(re.search(r"all values were right (.*)", worker.output).group(1) for worker in result.workers)
+    assert ends[0].startswith("the link monitor: OSError: [Errno 24] Too many open files"), result.logs()
+    assert ends[1:] == [
+        "the link monitor: TypeError: 'NoneType' object is not callable",
+        "the profile: TypeError: 'NoneType' object is not callable",
+        "the scheduler: unit 2 was not in the state that an event implies"], result.logs()
+    for worker in result.workers:
+        assert worker.output.count("scheduling has ended, training goes on") == 1, result.logs()
+        # The keys are older than the wrapper: rank 0 says why nothing is sliced.
+        assert re.search(r"layout: 0 of \d gradients are cut into 0 slices", worker.output), result.logs()
+    assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
+
+
+def test_where_no_thread_can_be_started_the_plain_store_is_as_it_was_and_a_job_that_runs_goes_on(tmp_path):
+    pytest.importorskip("prometheus_client")
+    result = run_cluster(JOB.with_name("no_threads.py"), 1, 1, env={"DMLC_INTERFACE": "lo"}, args=[tmp_path, free_port()], timeout=60)
+    [worker] = result.workers
+    assert "trained to the end" in worker.output and "Traceback" not in worker.output, worker.output
+    assert worker.output.count("drain is predicted") == worker.output.count("the thread prophet_mx-nic cannot be started") == 1
+    assert "WARNING drain is predicted from the measured rate; the thread prophet_mx-nic cannot be started (can't start" in worker.output
+
+
+@pytest.mark.skipif(needed_privileges() is not None, reason=str(needed_privileges()))
+def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back():
+    with Testbed(workers=2, servers=1, rate=125e6) as bed:
+        nodes = {"scheduler": "s0", "server 0": "s0", "worker 0": "w0", "worker 1": "w1"}
+
+        def spawn(label, command, env, **options):
+            env = {**env, "DMLC_PS_ROOT_URI": bed.nodes["s0"], "DMLC_NODE_HOST": bed.nodes[nodes[label]]}
+            return bed.popen(nodes[label], command, env=env, **options)
+
+        def link(state):
+            subprocess.run(["ip", "-n", bed.namespace("hub"), "link", "set", "s0", state], check=True)
+
+        with FaultJob(2, 1, {**SHORT, "PROPHET_UNIT": "40000", "LARGEST": "300000"}, spawn) as job:
+            job.runs(10, 40)
+            # For 1.2 MB of each of two workers. The queue has room for a whole iteration: it is slow, but nothing is lost.
+            bed.set_rate(1e6, Shape.for_rate(1e6, queue_time=3))
+            job.runs(1, 30)
+            began = time.monotonic()
+            job.runs(2, 60)
+            assert (time.monotonic() - began) / 2 > WARN, job.logs()
+            assert not any(told(job.output(label), QUIET, WARN) for label in job.workers), job.logs()
+            bed.set_rate(125e6)
+            job.hold()
+            link("down")
+            job.release()               # what is sent from now on gets nowhere
+            cut = time.monotonic()
+            for label in job.workers:
+                job.says(label, "are not acknowledged and sent again: the network to it is cut", WARN + LATE + LOAD, cut)
+                assert told(job.output(label), QUIET, WARN) == 1, job.logs()
+            link("up")
+            job.runs(10, 30)
+            for label in job.workers:
+                job.says(label, "it goes on, after", LATE + LOAD)
+            job.finish()
+            for label in job.workers:
+                assert job.output(label).count("it goes on, after") == 1, job.logs()

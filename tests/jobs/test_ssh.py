@@ -1,0 +1,288 @@
+"""``prophet-mx launch --hostfile``: real ssh connections to a real sshd on loopback, that has two addresses and so is two hosts."""
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from textwrap import dedent
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs.test_cli import PROPHET_MX
+from jobs.test_launch import PYTHON, alive, assert_gone, pids_in
+from prophet_mx.errors import LaunchError
+from prophet_mx.launcher.hosts import Host, parse_hosts, place
+from support.cluster import package_env
+from support.sshd import ADDRESSES, running_sshd
+
+LIMIT = 50      # seconds: far more than any job here needs
+NASTY = "two words, 'single' \"double\" $HOME `id` ; \\ & * \t\u00fc"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory):
+    """Arguments of ``prophet-mx launch`` for a job on two hosts with room for two workers each."""
+    folder = tmp_path_factory.mktemp("sshd")
+    (folder / "hosts").write_text("# two names of this machine\n" + "".join(f"{address} slots=2\n" for address in ADDRESSES))
+    with running_sshd(folder) as options:
+        yield ["--hostfile", str(folder / "hosts"), "--env", "PYTHONPATH",
+               *(word for option in options for word in ("--ssh-option", option))]
+
+
+def environment(**more):
+    return {**os.environ, **package_env(), **more}
+
+
+def launch(*arguments, **more):
+    return subprocess.run([*PROPHET_MX, "launch", "--grace", "5", *arguments], env=environment(**more), timeout=LIMIT,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+
+
+@contextmanager
+def running(hosts, code, count):
+    """A launcher whose job has printed ``count`` pids: yields it, the pids, and a function that reads the rest of its output."""
+    launcher = subprocess.Popen([*PROPHET_MX, "launch", "--grace", "1", "--timeout", str(LIMIT), *hosts, "-n", "2", "-s", "1", "--",
+                                 *PYTHON, dedent(code)],
+                                env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
+    pids, text, deadline = [], "", time.monotonic() + LIMIT
+    try:
+        while len(pids) < count:
+            assert select.select([launcher.stdout], [], [], max(0, deadline - time.monotonic()))[0], text
+            data = os.read(launcher.stdout.fileno(), 65536)
+            assert data, f"the launcher ended early: {text}"
+            text += data.decode()
+            pids = pids_in(text[:text.rfind("\n") + 1])
+        yield launcher, pids
+    finally:
+        if launcher.poll() is None:
+            launcher.kill()
+        launcher.wait()
+        launcher.stdout.close()
+        for pid in filter(alive, pids):
+            os.kill(pid, signal.SIGKILL)
+
+
+SLEEPER = """
+    import os, subprocess, sys, time
+    print('pid', os.getpid(), 'and pid', subprocess.Popen(['sleep', '1000']).pid, flush=True)
+    """
+
+
+@pytest.mark.cluster
+def test_a_real_job_on_two_hosts(hosts, tmp_path):
+    """MXNet's own servers and sockets; a script that knows nothing of prophet_mx; what it sees of its environment, and what all users
+    see of it: the command in its own process and in the launcher's, variables nowhere."""
+    (tmp_path / "train.py").write_text(dedent("""
+        import json, os, psutil, sys
+        import mxnet as mx
+        kv = mx.kv.create('dist_sync')
+        kv.init('a', mx.nd.zeros((400, 500)))
+        value = mx.nd.zeros((400, 500))
+        for _ in range(3):
+            kv.push('a', mx.nd.ones((400, 500)) * (kv.rank + 1))
+            kv.pull('a', out=value)
+            value.wait_to_read()
+        names = ('DMLC_NODE_HOST', 'DMLC_PS_ROOT_URI', 'OMP_NUM_THREADS', 'PROPHET_POLICY', 'NASTY', 'MXNET_HERE', 'PORT', 'OTHER')
+        for process in psutil.process_iter(['cmdline']):
+            words = process.info['cmdline'] or []
+            if os.environ['SECRET'] in str(words):
+                print('SHOWN', words)
+            if sys.argv[1] in words and words[1:2] != ['train.py'] and 'launch' not in words:
+                print('SHOWN', words)
+        print('SEEN ' + json.dumps({'rank': kv.rank, 'sum': [float(value.min().asscalar()), float(value.max().asscalar())],
+                                    'units': kv.stats()['units'], 'arguments': sys.argv[1:], 'folder': os.getcwd(),
+                                    'env': {name: os.environ.get(name) for name in names}}))
+        """))
+    done = launch(*hosts, "-n", "2", "-s", "2", "--schedule", "--chdir", str(tmp_path), "--env", "NASTY",
+                  "--env", "OMP_NUM_THREADS=1", "--env", "SECRET", "--", sys.executable, "train.py", NASTY,
+                  NASTY=NASTY, SECRET="only-in-the-environment-51ac", PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1",
+                  OTHER="not forwarded")
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = [json.loads(line.partition("SEEN ")[2]) for line in done.stdout.splitlines() if "SEEN " in line]
+    assert sorted(worker["rank"] for worker in seen) == [0, 1], done.stdout
+    assert sorted(worker["env"]["DMLC_NODE_HOST"] for worker in seen) == sorted(ADDRESSES)
+    for worker in seen:
+        assert worker["sum"] == [3.0, 3.0] and worker["units"] >= 3
+        assert worker["arguments"] == [NASTY] and worker["folder"] == str(tmp_path)
+        assert worker["env"] == {"DMLC_NODE_HOST": worker["env"]["DMLC_NODE_HOST"], "DMLC_PS_ROOT_URI": ADDRESSES[0],
+                                 "OMP_NUM_THREADS": "1", "PROPHET_POLICY": "fifo", "NASTY": NASTY, "MXNET_HERE": "forwarded",
+                                 "PORT": None, "OTHER": None}
+    assert "SHOWN" not in done.stdout, done.stdout
+    assert "[launch] 127.0.0.1: scheduler, server 0, worker 0" in done.stdout
+    assert "[launch] 127.0.0.2: server 1, worker 1" in done.stdout
+    assert done.stdout.count("--schedule: the store 'dist_sync' is scheduled, policy fifo") == 2
+
+
+def test_a_remote_failure_ends_all_processes_on_all_hosts(hosts):
+    done = launch(*hosts, "-n", "2", "-s", "1", "--", *PYTHON, dedent(SLEEPER) + dedent("""
+        if os.environ['DMLC_NODE_HOST'] == '127.0.0.2':
+            time.sleep(1.5)
+            sys.exit('it broke')
+        time.sleep(1000)
+        """))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "[worker 1] it broke" in done.stdout
+    assert "[launch] worker 1 ended with code 1; ending scheduler, server 0, worker 0" in done.stdout
+    pids = pids_in(done.stdout)
+    assert len(pids) == 8, done.stdout
+    assert_gone(pids, within=1.0)
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_ctrl_c_ends_all_processes_on_all_hosts(hosts, stubborn):
+    ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if stubborn else ""
+    with running(hosts, ignore + dedent(SLEEPER) + "time.sleep(1000)", 8) as (launcher, pids):
+        assert all(map(alive, pids))
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(LIMIT) == 130
+        assert_gone(pids, within=0.5)      # when the launcher returns, they have ended
+
+
+def test_nothing_is_left_on_the_hosts_when_the_launcher_is_killed(hosts):
+    with running(hosts, dedent(SLEEPER) + "time.sleep(1000)", 8) as (launcher, pids):
+        launcher.kill()
+        launcher.wait(LIMIT)
+        assert_gone(pids)
+
+
+def test_nothing_is_left_when_the_other_side_of_a_connection_is_killed(hosts):
+    """The program that watches over a process on its host is killed: the process dies, and so does the job."""
+    with running(hosts, dedent(SLEEPER) + "print('parent', os.getppid(), flush=True); time.sleep(1000)", 8) as (launcher, pids):
+        parent = int(Path(f"/proc/{pids[-2]}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+        os.kill(parent, signal.SIGKILL)
+        assert launcher.wait(LIMIT) not in (0, 124)
+        assert_gone(pids)
+
+
+def test_a_host_that_falls_silent_ends_the_job(hosts):
+    """Its sshd is stopped, as if the host were cut off; the job ends without it, and the host's processes once the host is back."""
+    impatient = ["--ssh-option", "ServerAliveInterval=1", "--ssh-option", "ServerAliveCountMax=1"]
+    with running(impatient + hosts, dedent(SLEEPER) + "time.sleep(1000)", 8) as (launcher, pids):
+        sshd = next(process for process in psutil.Process(pids[-2]).parents() if process.name().startswith("sshd"))
+        sshd.suspend()
+        try:
+            began = time.monotonic()
+            assert launcher.wait(LIMIT) == 255
+            assert time.monotonic() - began < LIMIT / 2
+            assert "ended with code 255 (ssh's code for a connection that failed); ending" in launcher.stdout.read().decode()
+            assert_gone(pids[:-2], within=0.5)
+            assert all(map(alive, pids[-2:]))           # on the silent host
+        finally:
+            sshd.resume()
+        assert_gone(pids)
+
+
+def test_what_cannot_work_says_why(hosts, tmp_path):
+    for arguments, code, parts in [
+            (["--chdir", "/no/such/folder"], 2, ["/no/such/folder", "cannot be entered", "--chdir"]),
+            (["--python", "/no/such/python"], 127, ["/no/such/python"]),
+            (["--ssh-option", "Port=1"], 255, ["ended with code 255 (ssh's code for a connection that failed)"]),
+            ([], 2, ["no-such-program"])]:
+        # ssh takes the first value of an option.
+        done = launch(*arguments, *hosts, "-n", "1", "-s", "1", "--", "no-such-program")
+        assert done.returncode == code, done.stdout + done.stderr
+        assert all(part in done.stdout for part in parts), done.stdout
+
+
+def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
+    done = launch(*hosts, "-n", "1", "-s", "1", "--dry-run", "--port", "12345", "--", *PYTHON,
+                  "import os, sys; print(sys.argv[1:], os.environ['DMLC_ROLE'])", NASTY)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[::2] == ["# scheduler on 127.0.0.1", "# server 0 on 127.0.0.1", "# worker 0 on 127.0.0.1"]
+    worker = subprocess.Popen(["bash", "-c", lines[5]], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert worker.stdout.readline().decode() == f"{[NASTY]} worker\n"
+    finally:
+        worker.communicate(timeout=LIMIT)
+
+
+# --- host files, without ssh ---
+
+def test_a_dry_run_on_this_machine_can_be_run_in_a_shell():
+    done = launch("-n", "2", "--dry-run", "--port", "12345", "--env", "A=" + NASTY, "--", *PYTHON,
+                  "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])")
+    lines = done.stdout.splitlines()
+    assert lines[::2] == ["# scheduler", "# server 0", "# worker 0", "# worker 1"]
+    shown = subprocess.run(["sh", "-c", lines[-1]], env=environment(), stdout=subprocess.PIPE, timeout=LIMIT)
+    assert shown.stdout.decode() == f"worker 12345 {NASTY}\n"
+
+
+def test_host_file():
+    text = "\n# all\n gpu1  slots=2 # old\nme@gpu2\taddress=10.0.0.2 slots=3\n10.0.0.9\n"
+    assert parse_hosts(text, "hosts") == [Host("gpu1", 2), Host("me@gpu2", 3, "10.0.0.2"), Host("10.0.0.9", 1)]
+
+
+@pytest.mark.parametrize("text, parts", [
+    ("", ["hosts", "names no host"]),
+    ("# nothing", ["hosts", "names no host"]),
+    ("a\n\na slots=2", ["hosts, line 3", "a is there twice"]),
+    ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
+    ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
+    ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
+    ("-oProxyCommand=id", ["line 1", "'-oProxyCommand=id'", "user@10.0.0.7"]),
+    ("a;id", ["line 1", "'a;id'"]),
+    ("$(id)", ["line 1", "'$(id)'"]),
+    ("x@-oProxyCommand=id", ["line 1"]),
+])
+def test_a_wrong_host_file(text, parts):
+    with pytest.raises(LaunchError) as caught:
+        parse_hosts(text, "hosts")
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.data())
+def test_workers_and_servers_are_spread(slots, data):
+    hosts = [Host(f"h{i}", count) for i, count in enumerate(slots)]
+    workers = data.draw(st.none() | st.integers(1, sum(slots)))
+    servers = data.draw(st.none() | st.integers(1, 20))
+    placed, n_workers, n_servers = place(hosts, workers, servers)
+    of = {role: [process.host for process in placed if process.role == role] for role in ("scheduler", "server", "worker")}
+    assert of["scheduler"] == [0]
+    assert len(of["worker"]) == n_workers == (workers or sum(slots))
+    assert len(of["server"]) == n_servers == (servers or len(set(of["worker"])))
+    for role in ("server", "worker"):
+        assert [process.index for process in placed if process.role == role] == list(range(len(of[role])))
+    on = [of["worker"].count(i) for i in range(len(hosts))]
+    assert all(count <= host.slots for count, host in zip(on, hosts))
+    # A host has fewer workers than another only if it is full, or comes later in the round.
+    assert all(a >= b - (i > j) or a == hosts[i].slots for i, a in enumerate(on) for j, b in enumerate(on))
+    counts = [of["server"].count(i) for i in range(len(hosts))]
+    assert max(counts) - min(counts) <= 1
+
+
+@pytest.mark.parametrize("arguments, parts", [
+    (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
+    (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
+    (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
+    (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
+    (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
+    (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
+    (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
+])
+def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts, tmp_path):
+    (tmp_path / "FILE").write_text("no.such.host.invalid slots=2\n")
+    done = launch(*[str(tmp_path / word) if word == "FILE" else word for word in arguments], "--", "true")
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_a_loopback_address_among_others_is_refused(tmp_path):
+    """As Debian gives to a machine's own name: the other hosts would connect to themselves."""
+    (tmp_path / "hosts").write_text("a address=127.0.1.1\nb address=10.0.0.2\n")
+    done = launch("--hostfile", str(tmp_path / "hosts"), "--dry-run", "--", "true")
+    assert done.returncode == 2 and "127.0.1.1" in done.stderr and "'a slots=1 address=" in done.stderr
+
+
+def test_help_explains_the_host_file():
+    text = launch("--help").stdout
+    for part in ("prophet-mx launch --hostfile hosts --schedule -- python train.py", "slots=2", "--dry-run", "255"):
+        assert part in text

@@ -1,0 +1,39 @@
+"""Jobs in which every iteration trains other parameters, some of which come late."""
+import json
+
+import pytest
+from support.paths import SCRIPTS
+
+JOB = SCRIPTS / "subsets.py"
+UNIT = 16384        # bytes: up to 15 slices of a parameter
+
+
+@pytest.fixture
+def train(run_cluster, tmp_path):
+    """Run the job; what its workers wrote, with all outputs."""
+    def run(kind, variant):
+        result = run_cluster(JOB, 2, 2, args=[kind, variant, tmp_path], env={"PROPHET_UNIT": str(UNIT)})
+        return [json.loads((tmp_path / f"{kind}-{variant}-{rank}.json").read_text()) for rank in range(2)], result.logs()
+    return run
+
+
+def check_scheduled(workers, logs):
+    for worker in workers:
+        stats = worker["stats"]
+        assert stats["failure"] == "", logs
+        assert stats["bytes"] == worker["pushed"]
+        assert stats["units"] >= stats["bytes"] / UNIT                      # sliced
+    assert "scheduling has ended" not in logs
+
+
+def test_sums_of_random_subsets_are_exact_and_scheduled_to_the_end(train):
+    workers, logs = train("sums", "scheduled")
+    check_scheduled(workers, logs)
+    assert workers[0]["digests"] == workers[1]["digests"]
+
+
+def test_momentum_of_random_subsets_is_that_of_plain_dist_sync(train):
+    (plain, _), _ = train("momentum", "plain")
+    workers, logs = train("momentum", "scheduled")
+    assert all(worker["digests"] == plain["digests"] for worker in workers)
+    check_scheduled(workers, logs)

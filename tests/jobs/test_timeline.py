@@ -1,0 +1,225 @@
+"""The timeline: what it shows of real jobs, and that a trace is whole whatever happens to the job."""
+import json
+import mmap
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from prophet_mx.monitoring.trace_file import END, TraceFile
+from support.cluster import package_env, run_cluster
+from support.paths import SCRIPTS
+
+JOB = SCRIPTS / "timeline.py"
+TIMEOUT = 60            # seconds; a job takes 3 to 5 where it has two cores to itself
+LAYERS, ELEMENTS = 8, 30_000
+UNIT = 40_000           # bytes: 3 units a layer
+UNITS = 3 * LAYERS
+
+
+def run(folder, *args, expect=0, **env):
+    settings = {"PROPHET_UNIT": str(UNIT), "PROPHET_BANDWIDTH": "100MB", "PROPHET_WARMUP": "2", **env}
+    return run_cluster(JOB, 2, 1, env=settings, args=[folder, *args], timeout=TIMEOUT, expect=expect)
+
+
+def load(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def slices(events, name=None):
+    return [event for event in events if event["ph"] == "X" and name in (None, event["name"])]
+
+
+def head_of(events):
+    return next(event["args"] for event in events if event["name"] == "prophet_mx")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The traces of a job of 8 iterations by rank, from PROPHET_TIMELINE."""
+    folder = tmp_path_factory.mktemp("whole")
+    result = run(folder, LAYERS, ELEMENTS, 8, PROPHET_TIMELINE=str(folder / "trace.json"))
+    assert sorted(path.name for path in folder.iterdir()) == ["trace-0.json", "trace-1.json"], result.logs()
+    return [load(folder / f"trace-{rank}.json") for rank in range(2)], folder
+
+
+def test_each_worker_writes_its_own_trace(whole):
+    traces, folder = whole
+    for rank, events in enumerate(traces):
+        head = head_of(events)
+        assert (head["rank"], head["workers"], head["servers"], head["policy"]) == (rank, 2, 1, "prophet")
+        assert stat.S_IMODE((folder / f"trace-{rank}.json").stat().st_mode) == 0o600
+    assert not {e["pid"] for e in traces[0]} & {e["pid"] for e in traces[1]}        # so that two can be shown as one
+
+
+def test_every_unit_of_every_iteration_is_there(whole):
+    for events in whole[0]:
+        for name in ("wait", "wire", "answer", "unpack"):
+            found = Counter((event["tid"], event["args"]["iteration"]) for event in slices(events, name))
+            assert len(found) == UNITS * 8 and set(found.values()) == {1}, name
+        labels = {e["args"]["name"] for e in events if e["name"] == "thread_name" and "parameter" in e["args"]}
+        assert labels == {f"layer{layer}[{part}]" for layer in range(LAYERS) for part in range(3)}
+        assert sum(event["args"]["bytes"] for event in slices(events, "block")) == 8 * LAYERS * ELEMENTS * 4
+        assert sum(event["args"]["units"] for event in slices(events, "block")) == 8 * UNITS
+
+
+def test_a_unit_waits_travels_is_answered_and_unpacked_in_that_order(whole):
+    for events in whole[0]:
+        stages = defaultdict(dict)
+        for event in slices(events):
+            if event["name"] in ("wait", "wire", "answer", "unpack"):
+                stages[event["tid"], event["args"]["iteration"]][event["name"]] = (event["ts"], event["ts"] + event["dur"])
+        for stage in stages.values():
+            assert stage["wait"][1] == stage["wire"][0] and stage["wire"][1] == stage["answer"][0]
+            assert stage["answer"][1] == stage["unpack"][0]
+            assert all(end >= begin for begin, end in stage.values())
+
+
+def test_slices_of_a_row_nest(whole):
+    """Viewers need that: of two slices in one row, one contains the other, or they do not overlap."""
+    for events in whole[0]:
+        rows = defaultdict(list)
+        for event in slices(events):
+            rows[event["pid"], event["tid"]].append((event["ts"], -event["dur"]))
+        for row in rows.values():
+            open_until = []
+            for begin, duration in sorted(row):
+                while open_until and open_until[-1] <= begin:
+                    open_until.pop()
+                assert not open_until or begin - duration <= open_until[-1]
+                open_until.append(begin - duration)
+
+
+def test_iterations_steps_gaps_and_counters(whole):
+    for events in whole[0]:
+        iterations = slices(events, "iteration")
+        assert [event["args"]["iteration"] for event in iterations] == list(range(7))    # the last one has no end
+        assert all(a["ts"] + a["dur"] == b["ts"] for a, b in zip(iterations, iterations[1:]))
+        # Warm-up is the iterations 1 and 2; from 4 or 5 on there are steps, of all units together.
+        for iteration in (5, 6, 7):
+            assert sum(e["args"]["units"] for e in slices(events, "step") if e["args"]["iteration"] == iteration) == UNITS
+        # The job waits for all values before it pushes again: between two iterations nothing is to be sent.
+        assert {event["args"]["iteration"] for event in slices(events, "compute gap")} >= set(range(1, 8))
+        counters = [event["args"] for event in events if event["ph"] == "C"]
+        assert max(counter["in flight"] for counter in counters) >= UNIT
+        assert all(counter["rate"] > 0 and counter["window"] > 0 for counter in counters)
+
+
+def test_start_and_stop_at_run_time_and_nothing_when_off(tmp_path):
+    result = run(tmp_path, LAYERS, ELEMENTS, 4, "switch")
+    for worker in result.workers:
+        states = [line.split(" threads ")[1] for line in worker.output.splitlines() if " threads " in line]
+        running = [state.startswith("['prophet_mx-timeline']") for state in states]
+        assert running == [False, True, False, True, False], worker.output     # before, on, off, on, off
+        assert states[0] == "[] files []"
+    assert len(list(tmp_path.iterdir())) == 4
+    for part in range(2):
+        for rank in range(2):
+            events = load(tmp_path / f"part{part}.{rank}.json")
+            numbers = Counter(event["args"]["iteration"] for event in slices(events, "answer"))
+            first = 4 + 6 * part                                    # 4 iterations, then 3 + 1 with it and 2 without
+            assert numbers == {first: UNITS, first + 1: UNITS, first + 2: UNITS, first + 3: UNITS}, result.logs()
+            assert Counter(event["args"]["iteration"] for event in slices(events, "unpack")) == numbers
+
+
+def test_the_trace_of_a_killed_worker_is_whole(tmp_path):
+    result = run(tmp_path, LAYERS, ELEMENTS, 1, "kill", expect=137, PROPHET_TIMELINE=str(tmp_path / "{rank}.trace"))
+    for rank in range(2):                                           # the other one is ended by the launcher
+        assert len(slices(load(tmp_path / f"{rank}.trace"), "answer")) > 5 * UNITS, result.logs()
+
+
+def test_the_trace_of_a_job_that_was_ended_with_ctrl_c_is_whole(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "prophet_mx", "launch", "--timeout", str(TIMEOUT), "--", sys.executable, str(JOB),
+                           str(tmp_path), str(LAYERS), str(ELEMENTS), "1", "interrupt"],
+                          env={**os.environ, **package_env({"PROPHET_TIMELINE": str(tmp_path / "t.json")})}, timeout=2 * TIMEOUT,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 130, done.stdout
+    for rank in range(2):
+        assert len(slices(load(tmp_path / f"t-{rank}.json"), "answer")) > 5 * UNITS, done.stdout
+
+
+def test_a_trace_stays_under_its_limit_and_samples_a_long_job(tmp_path):
+    result = run(tmp_path, 20, 8, 600, PROPHET_TIMELINE=str(tmp_path / "t.json"), PROPHET_TIMELINE_LIMIT="1MB")
+    for rank in range(2):
+        path = tmp_path / f"t-{rank}.json"
+        assert 500_000 < path.stat().st_size <= 1_000_000
+        events = load(path)
+        found = Counter(event["args"]["iteration"] for event in slices(events, "answer"))
+        numbers = sorted(number for number, units in found.items() if units == 20)
+        assert numbers[:20] == list(range(20)), result.logs()                       # the start of the job as a whole
+        assert numbers[-1] >= 200 and numbers[-1] % 10 == 0 and len(numbers) < 200, numbers
+        assert len(slices(events, "iteration")) > 500                               # iteration times all the same
+
+
+def test_a_full_disk_ends_the_timeline_and_not_the_job(tmp_path):
+    result = run(tmp_path, LAYERS, ELEMENTS, 60, "full", PROPHET_TIMELINE=str(tmp_path / "t.json"))
+    for rank, worker in enumerate(result.workers):
+        assert worker.output.count("cannot be written") == 1, result.logs()
+        assert "the last line was reached" in worker.output
+        path = tmp_path / f"t-{rank}.json"
+        assert path.stat().st_size <= 65536
+        assert head_of(load(path))["rank"] == rank
+
+
+def test_a_store_that_is_not_scheduled_says_so(tmp_path):
+    result = run(tmp_path, 2, 10, 1, PROPHET_TIMELINE=str(tmp_path / "t.json"), PROPHET_POLICY="off")
+    assert "no timeline is written" in result.logs()
+    assert not list(tmp_path.iterdir())
+
+
+# -- the file --------------------------------------------------------------------------------------------------------------------
+
+def test_the_file_is_whole_after_every_write(tmp_path):
+    path = tmp_path / "t.json"
+    file = TraceFile(str(path), b'{"n":0}')
+    for count in range(1, 50):
+        assert load(path) == [{"n": n} for n in range(count)]
+        file.append(b',\n{"n":%d}' % count)
+    file.close()
+    assert len(load(path)) == 50
+
+
+def test_an_old_trace_is_replaced_and_nothing_else_is(tmp_path):
+    old, target, link = tmp_path / "old.json", tmp_path / "target", tmp_path / "link.json"
+    old.write_text("x" * 1000)
+    TraceFile(str(old), b"1").close()
+    assert load(old) == [1]
+    target.write_text("precious")
+    link.symlink_to(target)
+    for path in (link, Path("/dev/null"), tmp_path):
+        with pytest.raises(OSError):
+            TraceFile(str(path), b"1")
+    assert target.read_text() == "precious" and link.is_symlink() and Path("/dev/null").is_char_device()
+
+
+def test_the_file_of_a_killed_writer_is_whole(tmp_path):
+    """Killed at any moment, many times. In the middle of a write the kernel stops at the end of a page: then what that wrote is cut."""
+    code = dedent("""
+        import sys
+        from prophet_mx.monitoring.trace_file import TraceFile
+        file = TraceFile(sys.argv[1], b'0')
+        print('go', flush=True)
+        while True:
+            file.append(b',\\n' + b'1,' * 50 + b'2')
+        """)
+    for attempt in range(8):
+        path = tmp_path / f"{attempt}.json"
+        writer = subprocess.Popen([sys.executable, "-c", code, str(path)], env={**os.environ, **package_env()}, stdout=subprocess.PIPE)
+        assert writer.stdout.readline() == b"go\n"
+        time.sleep(0.02 + 0.007 * attempt)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
+        text = path.read_bytes()
+        if not text.endswith(END):
+            assert len(text) % mmap.PAGESIZE < len(END), text[-300:]
+            text = text[:text.rindex(b",\n", 0, -len(END))] + END
+        assert len(json.loads(text)) > 50

@@ -1,0 +1,132 @@
+"""What is not scheduled: other versions of MXNet, stores that are not dist_sync's, MXNet's own P3. It behaves as without the wrapper."""
+import types
+
+import pytest
+
+from prophet_mx import ScheduledKVStore, UnsupportedMXNetError
+from support.cluster import run_cluster
+
+mx = pytest.importorskip("mxnet")
+
+from prophet_mx.mxnet import api                                                # noqa: E402
+
+REASON = "gradient traffic is not scheduled: "
+
+
+def said(worker):
+    """The reasons in a worker's log."""
+    return [line.partition(REASON)[2] for line in worker.output.splitlines() if REASON in line]
+
+
+OTHER_VERSION = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore, UnsupportedMXNetError
+
+mx.__version__ = "1.8.0"                # what prophet_mx sees of an MXNet of that version
+plain = mx.kv.create("dist_sync")
+try:
+    ScheduledKVStore(plain)
+except UnsupportedMXNetError as error:
+    print("refused:", error)
+plain.init(0, mx.nd.zeros((9,)))        # it is still whole
+out = mx.nd.zeros((9,))
+kv = ScheduledKVStore(plain, policy="off")
+kv.init(1, mx.nd.zeros((9,)))
+for key in (0, 1):
+    kv.pushpull(key, mx.nd.full((9,), key + 5), out=out)
+    assert (out == key + 5).asnumpy().all(), out
+print("policy", kv.stats())
+"""
+
+
+@pytest.mark.cluster
+def test_another_mxnet_is_refused_and_trains_unscheduled_with_the_policy_off():
+    [worker] = run_cluster(OTHER_VERSION, 1, 1).workers
+    assert "refused: MXNet 1.8.0 is installed, but prophet_mx knows the engine layout of MXNet 1.9.x only" in worker.output
+    assert "PROPHET_POLICY=off" in worker.output and "policy {'policy': 'off'}" in worker.output
+
+
+@pytest.mark.parametrize("version", ["1.8.0", "1.10.0", "1.90", "2.0.0b1"])
+def test_only_the_series_whose_engine_is_known_is_used(version, monkeypatch):
+    monkeypatch.setattr(api, "_bound", False)
+    monkeypatch.setattr(mx, "__version__", version)
+    with pytest.raises(UnsupportedMXNetError, match=f"MXNet {version} is installed"):
+        api.bind()
+
+
+def test_a_library_that_lacks_a_function_is_refused(monkeypatch):
+    monkeypatch.setattr(api, "_bound", False)
+    monkeypatch.setattr(mx.base, "_LIB", types.SimpleNamespace(_name="/lib/libmxnet.so"))
+    with pytest.raises(UnsupportedMXNetError, match="the MXNet library at /lib/libmxnet.so lacks a function: .*MX"):
+        api.bind()
+
+
+def test_a_local_store_passes_through_and_says_so_once(caplog):
+    plain, out = mx.kv.create("local"), mx.nd.zeros((4,))
+    kv = ScheduledKVStore(plain)
+    kv.set_optimizer(mx.optimizer.create("test"))           # adds gradients to weights
+    kv.init("a", mx.nd.ones((4,)))
+    for _ in range(3):
+        kv.push("a", [mx.nd.ones((4,)), mx.nd.ones((4,))])
+    kv.pull("a", out=out)
+    assert kv.type == "local" and (out == 1 + 3 * 2).asnumpy().all() and kv.stats() == {"policy": "off"}
+    assert [record.getMessage() for record in caplog.records if record.name == "prophet_mx"] == [
+        REASON + "the store is 'local', not dist_sync"]
+
+
+# Updates of whole numbers add up to the same in any order.
+ASYNC = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_async"))
+kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=1.0))
+shapes = {"a": (3,), "b": (200, 300)}
+for key, shape in shapes.items():
+    kv.init(key, mx.nd.zeros(shape))
+kv._barrier()
+outs = {key: mx.nd.zeros(shape) for key, shape in shapes.items()}
+for step in range(20):
+    for key, shape in shapes.items():
+        kv.push(key, mx.nd.full(shape, step * (kv.rank + 1)))
+        kv.pull(key, out=outs[key])
+mx.nd.waitall()
+kv._barrier()
+for key, out in outs.items():
+    kv.pull(key, out=out)
+    assert (out == -3 * 190).asnumpy().all(), (key, out)
+print("type", kv.type, kv.stats())
+"""
+
+
+@pytest.mark.cluster
+def test_an_asynchronous_store_passes_through():
+    for worker in run_cluster(ASYNC, 2, 1).workers:
+        assert "type dist_async {'policy': 'off'}" in worker.output
+        assert said(worker) == ["the store is 'dist_async', where updates do not wait for one another"], worker.output
+
+
+# Without an optimizer on the servers, which MXNet's P3 does not have.
+P3 = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"))
+shapes = {"a": (3,), "b": (200, 300)}               # of the latter P3 makes two slices
+outs = {key: mx.nd.zeros(shape) for key, shape in shapes.items()}
+for key, out in outs.items():
+    kv.init(key, out)
+for step in range(20):
+    for i, (key, out) in reversed(list(enumerate(outs.items()))):
+        kv.pushpull(key, mx.nd.full(out.shape, (step + i) * (kv.rank + 1)), out=out, priority=-i)
+    for i, out in enumerate(outs.values()):
+        assert (out == 3 * (step + i)).asnumpy().all(), (step, out)
+print("type", kv.type, kv.stats())
+"""
+
+
+@pytest.mark.cluster
+def test_mxnets_own_p3_passes_through():
+    for worker in run_cluster(P3, 2, 1, env={"DMLC_PS_VAN_TYPE": "p3"}).workers:
+        assert "type dist_sync {'policy': 'off'}" in worker.output
+        assert said(worker) == ["DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling"], worker.output

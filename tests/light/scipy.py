@@ -1,2 +1,0 @@
-# See tests/cluster.py.
-raise ImportError("the processes of test jobs do without it")

@@ -1,0 +1,133 @@
+"""The documentation builds without a warning, names what there is, and every command explains itself."""
+import dataclasses
+import html
+import importlib.util
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+import prophet_mx
+from jobs.test_cli import cli as run_cli
+from prophet_mx import Config
+from prophet_mx.cli import main as cli
+from support.cluster import package_env
+from support.paths import ROOT
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = sorted(next(action.choices for action in cli.parser()._actions if isinstance(action.choices, dict)))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built site."""
+    pytest.importorskip("mkdocs", reason="needs the extra docs")
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml"), "-d", str(folder)],
+                          env={**os.environ, **package_env()}, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          universal_newlines=True)
+    assert done.returncode == 0, done.stdout
+    return folder
+
+
+def text_of(site, page):
+    """What a reader sees of a page."""
+    body = (site / page / "index.html").read_text(encoding="utf-8")
+    return html.unescape(re.sub(r"<[^>]+>", "", body[body.index('role="main"'):]))
+
+
+def test_every_page_is_built_and_in_the_menu(site):
+    menu = (site / "index.html").read_text(encoding="utf-8")
+    for page in [path.stem for path in (ROOT / "docs").glob("*.md") if path.stem != "index"] + ["commands", "reference"]:
+        assert (site / page / "index.html").exists() and f'href="{page}/"' in menu, page
+    assert not list(site.rglob("*.py"))
+
+
+def rows_of(table):
+    """variable -> the other cells of its row."""
+    return {cells[0].strip("`"): cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")]
+                                                       for line in table.splitlines()) if cells[0].startswith("`PROPHET_")}
+
+
+def test_the_table_of_settings_has_every_field_and_its_default(site):
+    spec = importlib.util.spec_from_file_location("pages", str(ROOT / "docs" / "hooks" / "pages.py"))
+    pages = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pages)
+    rows = rows_of(pages.settings_table(README))
+    assert set(rows) == {"PROPHET_" + field.name.upper() for field in dataclasses.fields(Config)}
+    shown = text_of(site, "settings")
+    for field in dataclasses.fields(Config):
+        variable = "PROPHET_" + field.name.upper()
+        default = rows[variable][0].strip("`")
+        assert getattr(Config.from_env({variable: default}), field.name) == field.default, f"{variable}: not {default}"
+        assert variable in shown
+
+
+def test_the_reference_has_the_public_names_and_reads_as_text(site):
+    shown = text_of(site, "reference")
+    for name in prophet_mx.__all__:
+        assert name in shown or name == "__version__"
+    for part in ("ScheduledKVStore.pushpull", "ScheduledKVStore.stats",
+                 "predicted_seconds(profile: GradientProfile, rate: float",
+                 "ScalarLogger(kv: ", "run_job(command: Sequence[str], workers: int = 2",
+                 "from_env(environ: ", "-> GradientProfile", "As mxnet.kvstore.KVStore.init"):
+        assert part in shown, part
+    assert "----------" not in shown and ":class:" not in shown and "``" not in shown
+    page = (site / "reference" / "index.html").read_text(encoding="utf-8")
+    assert re.search(r"<li><code>window</code>: bytes in flight to a server", page)
+    assert re.search(r"<strong>Raises</strong></p>\s*<ul>\s*<li><code>ConfigError</code>", page)
+
+
+def test_the_commands_are_documented(site):
+    shown = text_of(site, "commands")
+    for name in COMMANDS:
+        assert f"usage: prophet-mx {name}" in shown
+
+
+def test_the_readme_links_to_pages_that_exist():
+    linked = re.findall(r"\]\(((?:docs|benchmarks|examples|prophet_mx)/[^)#]*|\w+)\)", README)
+    assert {"docs/getting-started.md", "docs/how-it-works.md", "docs/settings.md", "docs/troubleshooting.md"} <= set(linked)
+    assert not [path for path in linked if not (ROOT / path).exists()]
+
+
+def test_commands_in_the_documentation_are_commands():
+    text = README + "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
+    used = re.findall(r"^(?:[A-Z_]+=\S+ )*prophet-mx ([a-z]\w*)(.*)$", text.replace("\\\n", " "), re.MULTILINE)
+    assert used
+    for name, rest in used:
+        assert name in COMMANDS, f"prophet-mx {name}"
+        arguments = [word for word in shlex.split(re.split(r" [|>&]", rest)[0], comments=True) if word != "--help"]
+        try:
+            cli.parser().parse_args([name, *arguments])
+        except SystemExit:
+            pytest.fail(f"prophet-mx {name}{rest} is not accepted")
+
+
+def test_every_entry_of_commands_is_a_command():
+    assert len(COMMANDS) == len(cli.COMMANDS)
+    assert all(name in cli.parser().format_help() for name in COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_with_an_example_and_exit_codes(name):
+    done = run_cli(name, "--help")
+    assert done.returncode == 0 and done.stderr == ""
+    example = re.search(r"^example.*:\n((?:  .*\n)+)", done.stdout, re.MULTILINE)
+    assert example, f"no example in\n{done.stdout}"
+    [first, *_] = [line.strip() for line in example.group(1).replace("\\\n", " ").splitlines()]
+    assert first.startswith(f"prophet-mx {name} "), first
+    cli.parser().parse_args(shlex.split(first)[1:])             # what is shown is what is accepted
+    codes = re.search(r"^exit codes:\n((?:  .*\n?)+)", done.stdout, re.MULTILINE)
+    assert codes, f"no exit codes in\n{done.stdout}"
+    listed = re.findall(r"^  (\d+|N)\b", codes.group(1), re.MULTILINE)
+    assert "0" in listed and "2" in listed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_says_in_one_line_what_is_wrong(name):
+    done = run_cli(name, "--no-such-option")
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1 and done.stderr.startswith(("prophet-mx", f"prophet-mx {name}")), done.stderr

@@ -1,0 +1,95 @@
+"""What is published: the source distribution is complete, builds a wheel, and the wheel imports without MXNet as documented."""
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+
+import pytest
+from support.paths import ROOT
+
+NOT_SOURCE = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "*.so", "*.c", "__pycache__", ".*_cache",
+                                    ".hypothesis", ".demo")
+
+
+def run(*command, cwd, timeout=300):
+    done = subprocess.run([str(part) for part in command], cwd=str(cwd), timeout=timeout, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
+    return done.stdout
+
+
+def templates():
+    return {str(path.relative_to(ROOT)) for path in (ROOT / "prophet_mx").glob("*/templates/*")}
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A directory with ``sdist``, made from a clean copy of the sources, ``wheel``, built from that, and ``venv``, where it is."""
+    work = tmp_path_factory.mktemp("package")
+    shutil.copytree(str(ROOT), str(work / "source"), ignore=NOT_SOURCE)
+    run(sys.executable, "-m", "build", "--sdist", "--outdir", work / "sdist", ".", cwd=work / "source")
+    shutil.rmtree(str(work / "source"))
+    run(sys.executable, "-m", "venv", work / "venv", cwd=work)
+    pip = [work / "venv/bin/python", "-m", "pip", "--disable-pip-version-check"]
+    [sdist] = (work / "sdist").iterdir()
+    run(*pip, "wheel", "--no-deps", "--wheel-dir", work / "wheel", sdist, cwd=work)
+    [wheel] = (work / "wheel").iterdir()
+    run(*pip, "install", "--no-deps", wheel, cwd=work)
+    return work
+
+
+def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
+    [path] = (published / "sdist").glob("prophet_mx-*.tar.gz")
+    with tarfile.open(str(path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py", "*.pyx", "*.pxi", "*.pxd"]),)
+               for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
+    assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
+    assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
+
+
+def test_the_wheel_has_the_compiled_core_and_every_module(published):
+    [path] = (published / "wheel").glob("prophet_mx-*.whl")
+    with zipfile.ZipFile(str(path)) as archive:
+        names = set(archive.namelist())
+    units = {path.stem for path in (ROOT / "prophet_mx" / "_core").glob("*.pyx")}
+    compiled = [name for name in names if name.endswith(".so")]
+    assert {name.partition(".")[0] for name in compiled} == {f"prophet_mx/_core/{unit}" for unit in units}     # and no accelerator
+    assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c"))]
+    assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
+        name for name in names if name.endswith(".py")}
+    assert templates() <= names
+    assert "prophet_mx/py.typed" in names               # so that type checkers read the annotations
+    assert [name for name in names if name.endswith("/LICENSE")]
+
+
+def test_without_mxnet_the_store_says_which_extra_to_install(published):
+    done = subprocess.run([str(published / "venv/bin/python"), "-c", "from prophet_mx import ScheduledKVStore"], cwd=str(published),
+                          timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode != 0
+    message = done.stderr.strip().splitlines()[-1]
+    assert "MXNetMissingError" in message and "MXNet 1.9.1" in message
+    assert "pip install prophet_mx[cpu]" in message and "pip install prophet_mx[cu112]" in message
+
+
+def test_the_console_script(published):
+    """With a stand-in for MXNet: the command itself never imports it."""
+    (published / "mxnet.py").write_text("raise SystemExit('mxnet was imported')\n")
+    for command in ([published / "venv/bin/prophet-mx"], [published / "venv/bin/python", "-m", "prophet_mx"]):
+        done = subprocess.run([*map(str, command), "--help"], cwd=str(published), env={"PYTHONPATH": str(published)}, timeout=60,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("usage: prophet-mx") and "launch" in done.stdout
+
+
+def test_the_version_is_the_same_everywhere(published):
+    [wheel] = (published / "wheel").iterdir()
+    version = wheel.name.split("-")[1]
+    (published / "mxnet.py").write_text("")
+    done = subprocess.run([str(published / "venv/bin/prophet-mx"), "--version"], cwd=str(published), env={"PYTHONPATH": str(published)},
+                          timeout=60, stdout=subprocess.PIPE, universal_newlines=True)
+    assert done.returncode == 0 and done.stdout == f"prophet-mx {version}\n"
+    newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert newest and newest.group(1) == version

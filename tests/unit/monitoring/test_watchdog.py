@@ -1,0 +1,66 @@
+"""What the watchdog makes of what it sees; tests/jobs/test_faults.py shows it in jobs."""
+import os
+import socket
+
+import pytest
+
+from prophet_mx.monitoring.watchdog import LISTED, link_line, parameters
+from prophet_mx.network.connections import Connection, Health
+
+
+@pytest.fixture
+def ends():
+    """Both ends of a TCP connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        near = socket.create_connection(listening.getsockname())
+        far, _ = listening.accept()
+    yield near, far
+    near.close()
+    far.close()
+
+
+def test_a_connection_is_broken_from_the_moment_the_other_end_closes_it(ends):
+    near, far = ends
+    connection = Connection(near.fileno(), 1)
+    assert connection.name == "server 1 ({}:{})".format(*far.getsockname())
+    assert connection.health() == Health("", False)
+    far.close()
+    near.recv(1)                            # waits for the end
+    assert connection.health().broken == "its state is CLOSE_WAIT"
+    assert near.send(b"x") == 1             # looking at a connection does not close it
+
+
+def test_another_socket_in_its_place_is_not_taken_for_the_connection(ends):
+    near, _far = ends
+    fd = near.fileno()
+    connection = Connection(fd, 0)
+    with socket.socket() as other:
+        os.dup2(other.fileno(), fd)
+        assert connection.health().broken == "the socket was closed"
+    near.close()
+    assert connection.health().broken == "the socket was closed"
+
+
+SENT, KEPT = (0, 1, "sent", 70.0, True), (1, 1, "sent", 65.0, False)
+READY = (2, 1, "ready", 60.0, None)
+
+
+@pytest.mark.parametrize("units, state, counts, verdict", [
+    ([SENT, READY], Health(""), "1 in flight, 1 ready", "another worker has not sent its part"),
+    ([SENT, KEPT], Health(""), "2 in flight, 0 ready", "the bytes of 1 have not left: the server does not read"),
+    ([KEPT], Health("", True), "1 in flight, 0 ready", "the bytes of 1 are not acknowledged and sent again: the network to it is cut"),
+    ([SENT, KEPT], Health("its state is CLOSE"), "2 in flight, 0 ready", "the connection is gone (its state is CLOSE)"),
+    ([READY], Health(""), "0 in flight, 1 ready", "nothing is on its way to this server"),
+    ([(0, 1, "sent", 70.0, None)], None, "1 in flight, 0 ready", "cannot be told here"),
+])
+def test_where_the_bytes_are_tells_who_is_to_blame(units, state, counts, verdict):
+    line = link_line(1, units + [(9, 0, "sent", 1.0, True)], None, state)
+    assert line.startswith(f"server 1: {counts}; ") and verdict in line
+
+
+def test_parameters_are_listed_longest_first_and_not_all_of_them():
+    units = [(i, 0, "sent", 90.0 - i, i > 0) for i in range(LISTED + 3)]
+    texts = parameters(units + [(100, 0, "ready", 1.0, None)], lambda unit: f"fc{max(1, unit)}_weight")
+    assert texts[0] == "fc1_weight (2 units in flight for 90 s, 1 not drained)"
+    assert texts[1] == "fc2_weight (1 unit in flight for 88 s)"
+    assert len(texts) == LISTED + 1 and texts[-1] == "and 3 more"
