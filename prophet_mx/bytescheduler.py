@@ -4,7 +4,8 @@ ByteScheduler counts a partition and a credit in parameters; here sizes are byte
 """
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
-from .limits import MAX_BYTES, MAX_UNIT
+from .limits import MAX_BYTES
+from .sizes import MAX_UNIT
 
 PREFIX = "BYTESCHEDULER_"
 BYTES_PER_PARAMETER = 4
