@@ -14,6 +14,7 @@ from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, 
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, parse_variables, shown
 from .arguments import duration, port, whole
+from .output import stop_printing
 
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -63,7 +64,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
                     "and wait for the end.",
         epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("-n", "--workers", type=whole(MAX_PROCESSES), metavar="N", help="number of workers (default: 2; with --hostfile the number of slots)")
+    add("-n", "--workers", type=whole(MAX_PROCESSES), metavar="N",
+        help="number of workers (default: 2; with --hostfile the number of slots)")
     add("-s", "--servers", type=whole(MAX_PROCESSES), metavar="N",
         help="number of servers (default: 1; with --hostfile one for each host with a worker)")
     add("--schedule", action="store_true",
@@ -99,8 +101,8 @@ def _run(arguments: argparse.Namespace) -> int:
                 console("launch", line, True)
         return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False,
                          signals=True).exit_code
-    except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        stop_printing()
         return EXIT_BROKEN_PIPE
 
 

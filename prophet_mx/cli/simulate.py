@@ -2,7 +2,6 @@
 import argparse
 import csv
 import io
-import os
 import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Sequence, Tuple
@@ -15,6 +14,7 @@ from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
 from .arguments import choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
+from .output import stop_printing
 
 _EPILOG = """\
 example, 64 workers and 64 servers at three bandwidths:
@@ -132,8 +132,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for row in sweep(profile, clusters, arguments.policy, iterations=arguments.iterations, seed=arguments.seed):
             print(_line(row.cells()), flush=True)
             rows.append(row)
-    except BrokenPipeError:     # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        stop_printing()
         return 0
     return _write_csv(arguments.csv, rows) if arguments.csv else 0
 

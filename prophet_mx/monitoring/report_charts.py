@@ -95,34 +95,28 @@ def time_axis(seconds: float, y: float, top: float) -> Iterator[Shape]:
 
 def composition(all_figures: Sequence[Figures], names: Sequence[str]) -> Chart:
     """A bar per trace: what its iterations are made of."""
-    longest = max(sum(figures.part(part) for part in PARTS) for figures in all_figures)
-    scale = (WIDTH - LEFT - 10) / longest
-    shapes: List[Shape] = list(time_axis(longest, 44.0 * len(all_figures) + 6, 0))
-    for place, (figures, name) in enumerate(zip(all_figures, names)):
-        x, y = float(LEFT), 44 * place + 4
-        shapes.append(Text(LEFT - 8, y + 24, shorten(name, 21), "end"))
-        for part in PARTS:
-            seconds = figures.part(part)
-            shapes.append(Rect(x, y, seconds * scale, 36, COLOURS[part], f"{part}: {ms(seconds)}"))
-            if seconds * scale > 62:
-                shapes.append(Text(x + seconds * scale / 2, y + 22, ms(seconds), "middle", 12, "#fff"))
-            x += seconds * scale
-    return Chart(44 * len(all_figures) + 36, shapes, "parts of an iteration")
+    return bars([[(part, figures.part(part)) for part in PARTS] for figures in all_figures], names, 36, "parts of an iteration")
 
 
 def first_layer(all_figures: Sequence[Figures], names: Sequence[str]) -> Chart:
     """A bar per trace: what the first layer's values wait for."""
-    longest = max(1e-6, max(sum(figures.first_wait(stage) for stage in STAGES) for figures in all_figures))
-    scale = (WIDTH - LEFT - 10) / longest
-    shapes: List[Shape] = list(time_axis(longest, 34.0 * len(all_figures) + 6, 0))
-    for place, (figures, name) in enumerate(zip(all_figures, names)):
-        x, y = float(LEFT), 34 * place + 4
-        shapes.append(Text(LEFT - 8, y + 18, shorten(name, 21), "end"))
-        for stage in STAGES:
-            seconds = figures.first_wait(stage)
-            shapes.append(Rect(x, y, seconds * scale, 26, COLOURS[stage], f"{stage}: {ms(seconds)}"))
+    return bars([[(stage, figures.first_wait(stage)) for stage in STAGES] for figures in all_figures], names, 26, "wait of the first layer")
+
+
+def bars(rows: Sequence[Sequence[Tuple[str, float]]], names: Sequence[str], height: float, label: str) -> Chart:
+    """A bar of such a height per row, made of named times one after the other."""
+    longest = max(1e-6, max(sum(seconds for _, seconds in row) for row in rows))
+    scale, below = (WIDTH - LEFT - 10) / longest, (height + 8) * len(rows)
+    shapes: List[Shape] = list(time_axis(longest, below + 6, 0))
+    for place, (row, name) in enumerate(zip(rows, names)):
+        x, y = float(LEFT), (height + 8) * place + 4
+        shapes.append(Text(LEFT - 8, y + height / 2 + 6, shorten(name, 21), "end"))
+        for part, seconds in row:
+            shapes.append(Rect(x, y, seconds * scale, height, COLOURS[part], f"{part}: {ms(seconds)}"))
+            if part in PARTS and seconds * scale > 62:
+                shapes.append(Text(x + seconds * scale / 2, y + height / 2 + 4, ms(seconds), "middle", 12, "#fff"))
             x += seconds * scale
-    return Chart(34 * len(all_figures) + 36, shapes, "wait of the first layer")
+    return Chart(below + 36, shapes, label)
 
 
 def curves(series: Sequence[Sequence[Tuple[float, float]]], height: float, unit: str, label: str) -> Chart:

@@ -12,8 +12,12 @@ import pytest
 
 import prophet_mx
 from jobs.test_cli import cli as run_cli
-from prophet_mx import Config
+from prophet_mx import Config, _core
 from prophet_mx.cli import main as cli
+from prophet_mx.exit_codes import EXIT_STALLED, EXIT_TIMEOUT
+from prophet_mx.planning.partition import UNIT_SECONDS, UNIT_SHARE
+from prophet_mx.planning.placement import BIGARRAY_BOUND
+from prophet_mx.sizes import MAX_UNIT
 from support.cluster import package_env
 from support.paths import ROOT
 
@@ -79,6 +83,21 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
     page = (site / "reference" / "index.html").read_text(encoding="utf-8")
     assert re.search(r"<li><code>window</code>: bytes in flight to a server", page)
     assert re.search(r"<strong>Raises</strong></p>\s*<ul>\s*<li><code>ConfigError</code>", page)
+
+
+@pytest.mark.parametrize("page, fact", [
+    ("README.md", f"4 bytes to {MAX_UNIT // 10**6} MB (`256KiB`"),
+    ("README.md", f"`auto`: {1000 * UNIT_SECONDS:g} ms on the wire at the measured rate"),
+    ("README.md", f"at least 1/{1 / UNIT_SHARE:g} of an iteration's bytes"),
+    ("README.md", f"stack traces and exit code {EXIT_STALLED};"),
+    ("docs/reliability.md", f"**exit code {EXIT_STALLED}**"),
+    ("docs/settings.md", f"arrays of at least so many elements are split over all servers (default {BIGARRAY_BOUND})"),
+    ("docs/timeline.md", f"every {1000 * _core.POLL_TIMES[0]:g} to {1000 * _core.POLL_TIMES[1]:g} ms"),
+    ("docs/timeline.md", f"{Config().timeline_limit // 10**6} MB by default"),
+    ("prophet_mx/cli/launch.py", f"  {EXIT_STALLED}       a worker got no answer"),
+    ("prophet_mx/cli/launch.py", f"  {EXIT_TIMEOUT}      --timeout passed")])
+def test_numbers_in_the_documentation_are_those_of_the_code(page, fact):
+    assert fact in (ROOT / page).read_text(encoding="utf-8")
 
 
 def test_the_commands_are_documented(site):
