@@ -2,7 +2,6 @@
 import argparse
 import os
 import shlex
-import signal
 import sys
 from typing import Dict, List, Sequence
 
@@ -14,9 +13,6 @@ from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, 
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, parse_variables, shown
 from .arguments import duration, port, whole
-from .output import stop_printing
-
-EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 _EPILOG = """\
 example, two workers and one server on this machine:
@@ -95,15 +91,10 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     sys.stdout.reconfigure(errors="replace")
     console = Console(sys.stdout)
-    try:
-        if arguments.hostfile:
-            for line in _where(plans):
-                console("launch", line, True)
-        return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False,
-                         signals=True).exit_code
-    except BrokenPipeError:
-        stop_printing()
-        return EXIT_BROKEN_PIPE
+    if arguments.hostfile:
+        for line in _where(plans):
+            console("launch", line, True)
+    return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False, signals=True).exit_code
 
 
 def _plans(arguments: argparse.Namespace) -> List[Plan]:

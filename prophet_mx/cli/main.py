@@ -5,6 +5,8 @@ A module named in :data:`COMMANDS` has a function ``add_parser(subparsers)`` tha
 slow to import (MXNet, matplotlib, ...) belongs inside that function.
 """
 import argparse
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import NoReturn, Optional, Sequence
@@ -14,6 +16,8 @@ from ..errors import ProphetError
 from ..exit_codes import EXIT_USAGE
 
 COMMANDS = ("launch", "simulate", "predict", "doctor", "report")
+
+EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class Parser(argparse.ArgumentParser):
@@ -51,7 +55,12 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """
     arguments = parser().parse_args(argv)
     try:
-        return arguments.run(arguments)
+        code = arguments.run(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
     except ProphetError as error:
         print(f"prophet-mx {arguments.command_name}: error: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -14,7 +14,6 @@ from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
 from .arguments import choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
-from .output import stop_printing
 
 _EPILOG = """\
 example, 64 workers and 64 servers at three bandwidths:
@@ -128,13 +127,9 @@ def _run(arguments: argparse.Namespace) -> int:
           f"{profile.total_bytes / 1e6:.1f} MB, compute {1e3 * profile.compute_seconds:.1f} ms")
     print(_line(HEADINGS))
     rows = []
-    try:
-        for row in sweep(profile, clusters, arguments.policy, iterations=arguments.iterations, seed=arguments.seed):
-            print(_line(row.cells()), flush=True)
-            rows.append(row)
-    except BrokenPipeError:
-        stop_printing()
-        return 0
+    for row in sweep(profile, clusters, arguments.policy, iterations=arguments.iterations, seed=arguments.seed):
+        print(_line(row.cells()), flush=True)
+        rows.append(row)
     return _write_csv(arguments.csv, rows) if arguments.csv else 0
 
 

@@ -145,6 +145,20 @@ def test_every_command_has_help_with_an_example_and_exit_codes(name):
     assert "0" in listed and "2" in listed
 
 
+@pytest.mark.parametrize("arguments", ["simulate --bandwidth 1Gbit --policy plain", "predict --bandwidth 1Gbit --policy plain --no-range",
+                                       "doctor"])
+def test_a_command_whose_output_nobody_reads_ends_in_silence(arguments):
+    profile = [] if arguments == "doctor" else ["--profile", str(ROOT / "benchmarks" / "profiles_data" / "resnet18_v1.json")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run([sys.executable, "-m", "prophet_mx", *arguments.split(), *profile], stdout=writer, stderr=subprocess.PIPE,
+                              env={**os.environ, **package_env()}, timeout=60, stdin=subprocess.DEVNULL)
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_says_in_one_line_what_is_wrong(name):
     done = run_cli(name, "--no-such-option")
