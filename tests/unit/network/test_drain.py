@@ -98,12 +98,12 @@ def test_the_interface_is_the_one_that_leads_to_the_scheduler(environ, name):
     assert drain.interface_name(environ) == name
 
 
-@pytest.mark.parametrize("drain", ["nic", "predicted"])
-def test_a_drain_that_was_chosen_is_taken_though_tcp_info_would_work(drain, monkeypatch):
+@pytest.mark.parametrize("source", ["nic", "predicted"])
+def test_a_drain_that_was_chosen_is_taken_though_tcp_info_would_work(source, monkeypatch):
     monkeypatch.setattr(drain, "interface_name", lambda: "lo")
     monkeypatch.setattr(drain, "server_sockets", lambda: pytest.fail("nobody asked for TCP_INFO"))
-    monitor = LinkMonitor(Driver(), Config(drain=drain), 1, lambda *error: None)
+    monitor = LinkMonitor(Driver(), Config(drain=source), 1, lambda *error: None)
     try:
-        assert monitor.attach(lambda server: True) == drain
+        assert monitor.attach(lambda server: True) == source
     finally:
         monitor.close()
