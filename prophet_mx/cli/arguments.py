@@ -27,8 +27,9 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 def number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], Any]:
     """What ``parse`` makes of a text, if it is within the limits."""
-    def convert(text: str) -> float:
-        try:
+    def convert(text: str) -> Number:
+        value: Optional[Number] = None
+        with suppress(ValueError):
             value = parse(text)
         except ValueError:
             value = math.nan

@@ -89,7 +89,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in _commands(plans):
             print(line)
         return 0
-    sys.stdout.reconfigure(errors="replace")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     console = Console(sys.stdout)
     if arguments.hostfile:
         for line in _where(plans):
@@ -143,7 +144,8 @@ def _commands(plans: Sequence[Plan]) -> List[str]:
 
 def _where(plans: Sequence[Plan]) -> List[str]:
     """A line for each host: what runs there."""
-    hosts: Dict[str, List[str]] = {plan.host.name: [] for plan in plans}
+    hosts: Dict[str, List[str]] = {}
     for plan in plans:
-        hosts[plan.host.name].append(plan.label)
+        if plan.host is not None:
+            hosts.setdefault(plan.host.name, []).append(plan.label)
     return [f"{name}: {', '.join(labels)}" for name, labels in hosts.items()]

@@ -8,7 +8,7 @@ A host file has a host per line, as ``ssh`` takes it, and what is known of it:
 """
 import re
 from dataclasses import dataclass
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
 
@@ -72,8 +72,8 @@ def parse_hosts(text: str, source: str) -> List[Host]:
     return list(hosts.values())
 
 
-def _fields(words: Sequence[str], where: str) -> Dict:
-    values: Dict = {}
+def _fields(words: Sequence[str], where: str) -> Dict[str, Any]:
+    values: Dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
         if key == "slots" and value.isdigit() and 1 <= int(value) <= MAX_SLOTS:

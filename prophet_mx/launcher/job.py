@@ -26,7 +26,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import IO, Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
 from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
@@ -111,8 +111,8 @@ class Job:
         self._guard.add(popen.pid)
         process = (Process if spec is None else RemoteProcess)(role, index, popen, self._capture)
         self._processes.append(process)
-        self._selector.register(popen.stdout, selectors.EVENT_READ, process)
-        if spec is not None:
+        self._selector.register(_pipe(popen.stdout), selectors.EVENT_READ, process)
+        if spec is not None and isinstance(process, _RemoteProcess):
             process.say(spec)
 
     def wait(self, timeout: Optional[float]) -> None:
@@ -147,7 +147,7 @@ class Job:
         finally:
             for process in self._processes:
                 process.popen.wait()
-                process.popen.stdout.close()
+                _pipe(process.popen.stdout).close()
                 if process.popen.stdin is not None:
                     process.popen.stdin.close()
             self._selector.close()
@@ -176,7 +176,7 @@ class Job:
         ended = [process for process in self._processes if process.poll()]
         for process in ended:
             code = process.returncode
-            if code != 0 and not process.ended_by_launcher:
+            if code and not process.ended_by_launcher:
                 meaning = " (nothing was answered for PROPHET_STALL_ABORT seconds)" if code == EXIT_STALLED else process.hint(code)
                 how = f"ended with code {code}{meaning}" if code > 0 else f"was killed by {_signal_name(-code)}"
                 self._end(code if code > 0 else 128 - code, f"{process.label} {how}")
@@ -199,6 +199,12 @@ class Job:
 
     def _running(self) -> List[Process]:
         return [process for process in self._processes if process.returncode is None]
+
+
+def _pipe(end: Optional[IO[bytes]]) -> IO[bytes]:
+    """This process's end of a pipe that it asked for."""
+    assert end is not None
+    return end
 
 
 def _signal_name(number: int) -> str:

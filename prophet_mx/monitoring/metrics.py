@@ -24,7 +24,7 @@ SAMPLE_SECONDS = 0.5        # between two samples for the endpoint: Prometheus a
 REQUEST_SECONDS = 5         # after which a client that says nothing is given up
 
 
-class _WhenUnhandled(logging.StreamHandler):
+class _WhenUnhandled(logging.StreamHandler):                # type: ignore[type-arg]    # generic from Python 3.11 on
     """Prints to stderr as long as the program has not set up logging itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -64,7 +64,7 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     as measured last).
     """
     def grown(name: str) -> float:
-        return later.state[name] - earlier.state[name]
+        return float(later.state[name] - earlier.state[name])
 
     iterations = max(1, later.iteration - earlier.iteration)
     links = list(zip(earlier.state["links"], later.state["links"]))
@@ -147,7 +147,7 @@ class Endpoint:
         self._began = 0.0               # wall-clock time of the newest iteration (seconds since 1970)
         registry = CollectorRegistry()
         registry.register(self)
-        host, port = config.metrics_host, config.metrics_port + rank
+        host, port = config.metrics_host, (config.metrics_port or 0) + rank
         try:
             self._server = make_server(host, port, make_wsgi_app(registry), _Server, _QuietHandler)
         except (OSError, OverflowError) as error:
@@ -227,7 +227,7 @@ class _Server(WSGIServer):
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]
+        self.server_name, self.server_port = self.server_address[:2]            # type: ignore[assignment]    # a text, for TCP
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

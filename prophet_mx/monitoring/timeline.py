@@ -141,6 +141,9 @@ class Timeline:
             self._end()
 
     def _flush(self, last: bool = False) -> None:
+        recorder = self._recorder
+        if recorder is None:
+            return
         head = self._new_units()
         text = self._driver.drain_timeline(self._recorder, self._labels, last)
         if self._recorder.lost > self._lost:
@@ -152,7 +155,7 @@ class Timeline:
         if used_up:
             text = text[:max(0, text.rfind(b",\n", 0, max(0, room)))]
         if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
-            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=self._recorder.now_us(), s="p"))
+            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=recorder.now_us(), s="p"))
             logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
             self._end()
             return
@@ -160,7 +163,7 @@ class Timeline:
             self._file.append(head + text)
         if used_up:
             self._stage += 1
-            self._recorder.keep(10 ** self._stage, 10 ** max(0, self._stage - 2))
+            recorder.keep(10 ** self._stage, 10 ** max(0, self._stage - 2))
             logger.info("timeline: one iteration in %d is written from now on", 10 ** self._stage)
 
     # -- what does not change -----------------------------------------------------------------------------------------------

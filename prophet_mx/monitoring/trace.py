@@ -83,11 +83,12 @@ def load_trace(path: str) -> Trace:
         raise TraceError(f"{path}: damaged, or no trace: not a complete JSON text ({error})") from None
     if not isinstance(events, list) or not events or not isinstance(events[0], dict) or events[0].get("name") != HEAD:
         raise TraceError(f"{path}: not a trace of prophet_mx; PROPHET_TIMELINE={path} makes a job write one")
-    head = events[0].get("args")
+    head: Any = events[0].get("args")
+    process: Any = events[0].get("pid")
     stated = head.get("format") if isinstance(head, dict) else None
     if stated != FORMAT:
         raise TraceError(f"{path}: its format is {stated!r:.80}, this version reads {FORMAT!r}")
-    reader = _Reader(Trace(path, head), events[0].get("pid"))
+    reader = _Reader(Trace(path, head), process)
     for number, event in enumerate(events):
         try:
             reader.take(event)
@@ -161,4 +162,4 @@ def _time(value: Any) -> float:
     """Seconds of a number of microseconds."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ValueError(value)
-    return value * 1e-6
+    return float(value) * 1e-6

@@ -15,7 +15,7 @@ order_exchange.py.
 import logging
 import pickle
 import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -68,16 +68,30 @@ class Wrapping(NamedTuple):
         return self.strings and may_know_numbers(optimizer, self.first)
 
 
+class RawStore(Protocol):
+    """The wrapped store's own operations, as they are without scheduling."""
+
+    rank: int
+    num_workers: int
+    init: Callable[..., None]
+    push: Callable[..., None]
+    pull: Callable[..., None]
+    pushpull: Callable[..., None]
+    broadcast: Callable[..., None]
+    set_optimizer: Callable[..., None]
+    barrier: Callable[[], None]
+
+
 class Agreeing:
     """Carries out the agreement with the operations of an unscheduled store.
 
     Parameters
     ----------
-    raw : the wrapped store's own init, push, pull, pushpull, broadcast, set_optimizer, barrier, rank, num_workers.
+    raw : the wrapped store's own operations.
     compressed : whether MXNet compresses gradients.
     """
 
-    def __init__(self, raw: Any, keys: KeyBook, compressed: bool) -> None:
+    def __init__(self, raw: RawStore, keys: KeyBook, compressed: bool) -> None:
         self._raw = raw
         self._keys = keys
         self._compressed = compressed
@@ -105,7 +119,8 @@ class Agreeing:
         self._raw.broadcast(key, numbers, numbers)      # an initial value: no optimizer sees it
         self._keys.made(key)
         self._service.append(key)
-        return numbers.asnumpy().tolist()
+        told: List[float] = numbers.asnumpy().tolist()
+        return told
 
     def pass_through(self, optimizer: Optional[bytes]) -> Optional[Wrapping]:
         """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
@@ -139,8 +154,9 @@ class Agreeing:
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
         before the store was wrapped. There are no slices then."""
-        service = [self._keys.number(key) for key in self._service]
-        if None in service:
+        numbers = [self._keys.number(key) for key in self._service]
+        service = [number for number in numbers if number is not None]
+        if len(service) < len(numbers):
             return None
         return Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(self._service[0], str))
 
@@ -148,8 +164,8 @@ class Agreeing:
         """Blocks until every worker is here. ``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile
         from an earlier job."""
         rate = config.bandwidth or self._measure()
-        unit, in_order, rate, profiled = self._tell(self._decide(config, optimizer, profiled, rate))
-        return Agreement(int(unit), bool(in_order), rate, bool(profiled))
+        unit, in_order, rate, orders = self._tell(self._decide(config, optimizer, profiled, rate))
+        return Agreement(int(unit), bool(in_order), rate, bool(orders))
 
     def _decide(self, config: Config, pickled: Optional[bytes], profiled: bool, rate: float) -> List[float]:
         """Rank 0's decision; what the other ranks compute here is not used."""
@@ -259,7 +275,8 @@ class Agreeing:
             self._keys.made(name)
         self._service.append(order_key)
         number = self._keys.number
-        self.wrapping = self._wrapping({number(name): number(key) for key, names in keys.items() for name in names})
+        numbers = ((number(name), number(key)) for key, names in keys.items() for name in names)
+        self.wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
         if self.wrapping is not None:
             self._send(self.wrapping.wrap(optimizer) if optimizer is not None else None)
             if self._keys.shapes and not self._known():     # without keys that were made in time, nothing will be pushed to ours

@@ -52,7 +52,7 @@ def _wrapping(create: Callable[..., Any]) -> Callable[..., Any]:
         return scheduled
 
     create_scheduled.__doc__ = create.__doc__
-    create_scheduled._prophet_mx = True
+    create_scheduled._prophet_mx = True             # type: ignore[attr-defined]
     return create_scheduled
 
 

@@ -114,7 +114,7 @@ class ScheduledPath:
         if parameter.gradient == self._clock and self.parameters.compression == 1:
             # Even if something failed here: the other workers count on the messages.
             self._guarded("the exchange of orders",
-                          lambda: self._exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
+                          lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
         begins = parameter.iteration == self._iteration
         self._iteration += begins
         parameter.iteration = self._iteration
@@ -148,7 +148,7 @@ class ScheduledPath:
             except ProphetError as error:
                 logger.error("%s", error)
 
-    def agree(self, raw: Any, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray],
+    def agree(self, raw: RawStore, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray],
               optimizer: Optional[bytes]) -> Optional[Wrapping]:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
@@ -159,8 +159,8 @@ class ScheduledPath:
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
         self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
-        self._guarded("the link monitor", lambda: self._monitor.attach(lambda server: self._ask(raw, server)))
-        self._guarded("the watchdog", self._watch_connections)
+        self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
+        self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
         profiled = bool(self._guarded("the profile", self._start_from_saved))
         agreed = agreeing.agree(self.config, optimizer, profiled)
         if agreed.rate:
@@ -188,10 +188,10 @@ class ScheduledPath:
             self._fail(part, error)
             return None
 
-    def _watch_connections(self) -> None:
-        """Let the watchdog report the connections that break."""
-        sockets = self._monitor.sockets or [(fd, None) for fd in server_sockets()]
-        self.watchdog.watch([Connection(fd, server) for fd, server in sockets] + [Connection(fd, -1) for fd in to_scheduler()])
+    def _watch_connections(self, known: Sequence[Tuple[int, int]]) -> None:
+        """Let the watchdog report the connections that break; ``known`` are those whose servers are."""
+        to_servers = [Connection(fd, server) for fd, server in known] or [Connection(fd, None) for fd in server_sockets()]
+        self.watchdog.watch(to_servers + [Connection(fd, -1) for fd in to_scheduler()])
 
     def _start_from_saved(self) -> bool:
         """Start from the profile of an earlier job, if there is one of these parameters; whether there is."""
@@ -214,7 +214,7 @@ class ScheduledPath:
 
         self._guarded("the orders", use)
 
-    def _ask(self, raw: Any, server: int) -> bool:
+    def _ask(self, raw: RawStore, server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
         key = self._keys.smallest_on(server)
         if key is None:

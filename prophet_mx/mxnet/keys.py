@@ -1,6 +1,6 @@
 """The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping."""
 from itertools import chain, islice
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
 from ..planning.placement import FACTOR
 
@@ -15,7 +15,7 @@ WIDE = -1                   # the place of a key that is spread over all servers
 class Shape(NamedTuple):
     """What a dense key holds."""
 
-    shape: tuple
+    shape: Tuple[int, ...]
     dtype: type
     elements: int
     bytes: int

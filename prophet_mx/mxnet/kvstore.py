@@ -96,7 +96,7 @@ class ScheduledKVStore(KVStore):
         self._optimizer: Optional[bytes] = None     # as it was when it was set
         self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
         self._compression = 1                       # factor by which MXNet makes gradients smaller
-        self._met = False                           # whether the workers have met, at their first push
+        self._met: bool = False                           # whether the workers have met, at their first push
         self._refused = ""                          # why they have agreed to send nothing
         self._passing = path is None and is_synchronous(self)      # until they have met: by its own settings it schedules nothing
         if path is None:
@@ -126,7 +126,7 @@ class ScheduledKVStore(KVStore):
 
     # -- keys ----------------------------------------------------------------------------------------------------------------
 
-    def init(self, key, value) -> None:
+    def init(self, key: Any, value: Any) -> None:
         """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value)
@@ -135,7 +135,7 @@ class ScheduledKVStore(KVStore):
             super().init(key, value)
         self._register(key, value)
 
-    def broadcast(self, key, value, out, priority: int = 0) -> None:
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.broadcast`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value, out)
@@ -201,7 +201,7 @@ class ScheduledKVStore(KVStore):
 
     # -- the scheduled path --------------------------------------------------------------------------------------------------
 
-    def pushpull(self, key, value, out=None, priority: int = 0) -> None:
+    def pushpull(self, key: Any, value: Any, out: Any = None, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pushpull`, sent when the scheduler says so.
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
@@ -231,7 +231,7 @@ class ScheduledKVStore(KVStore):
         self._path.parameters.pack(parameter, sources, priority)
         parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
 
-    def push(self, key, value, priority: int = 0) -> None:
+    def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not.
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
@@ -257,7 +257,7 @@ class ScheduledKVStore(KVStore):
         self._path.parameters.pack(parameter, sources, priority)
         parameter.native.push(iteration, priority)
 
-    def pull(self, key, out=None, priority: int = 0, ignore_sparse: bool = True) -> None:
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
         orders it.
 
@@ -288,6 +288,7 @@ class ScheduledKVStore(KVStore):
             return
         shape = self._keys.shapes[key]
         parameter = self._path.parameters.get(key) or self._schedule(key, mx.nd.empty(shape.shape, dtype=shape.dtype))
+        assert parameter is not None                    # what is sliced is scheduled
         if not fit(parameter.native, out):
             check_transfer(self._keys, key, None, out, True, parameter.buffer)
         super().pull(parameter.keys, parameter.arrays, priority)
@@ -305,7 +306,7 @@ class ScheduledKVStore(KVStore):
     def _check(self, key: Any, value: Any, out: Any = None) -> None:
         """The arguments of one key's push or pushpull."""
         try:
-            parameter = self._path.parameters.get(key)
+            parameter = None if self._path is None else self._path.parameters.get(key)
         except TypeError:                               # not even a thing that a dict can hold
             parameter = None
         if parameter is None or not (fit(parameter.native, value) and (out is None or fit(parameter.native, out))):
@@ -359,7 +360,7 @@ class ScheduledKVStore(KVStore):
         KVStoreError
             a timeline is being written already, nothing is scheduled, or its thread cannot be started.
         """
-        settings = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
+        settings: Dict[str, Any] = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
         config = Config.from_env({}, **settings)
         if config.timeline is None:
             raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
@@ -373,7 +374,7 @@ class ScheduledKVStore(KVStore):
 
     # -- the rest ------------------------------------------------------------------------------------------------------------
 
-    def set_gradient_compression(self, compression_params) -> None:
+    def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
         """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong parameters."""
         if self._path is not None:
             check_compression(compression_params)

@@ -21,7 +21,7 @@ latest when it ends. What it sends are zeros: no orders, and a report that is tr
 order. So the others go on as before.
 """
 from types import SimpleNamespace
-from typing import Callable, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional
 
 import mxnet as mx
 import numpy as np
@@ -31,11 +31,14 @@ from .. import _core
 from ..planning.orders import Orders
 from .keys import Key
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 ROUND = 50                  # pushes of the clock: how soon a changed profile or rate is followed
 REPORTS = (2, 4, 8)         # pushes of the clock after that with a round's orders
 
 
-def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
+def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
     """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
@@ -44,7 +47,7 @@ def encoded(orders: Optional[Orders], units: int) -> np.ndarray:
     return message
 
 
-def decoded(message: np.ndarray) -> Optional[Orders]:
+def decoded(message: "NDArray[np.float32]") -> Optional[Orders]:
     """What :func:`encoded` was given."""
     numbers = message.astype(int).tolist()
     units = len(numbers) // 2
@@ -122,7 +125,7 @@ class OrderExchange:
             report[0] = self._received < self._sent
             self._send(report, False)
 
-    def _send(self, message: np.ndarray, has_orders: bool) -> None:
+    def _send(self, message: "NDArray[np.float32]", has_orders: bool) -> None:
         self._array[:] = mx.nd.array(message)
         self._request()
         answer = self._array.copy()

@@ -1,5 +1,5 @@
 """The orders that rank 0 hands out, from what it has learned of its gradients and of its network. Called from the store's own thread."""
-from typing import List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 from .. import _core
 from ..planning.orders import Orders, differ, orders
@@ -35,8 +35,8 @@ class OrderSource:
         Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together.
         """
         state = self._driver.snapshot()
-        links: List[dict] = state["links"]
+        links: List[Dict[str, Any]] = state["links"]
         now = sum(link["drained"] for link in links), state["sending_seconds"]
         size, seconds = now[0] - self._sent[0], now[1] - self._sent[1]
         self._sent = now
-        return size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in links)
+        return float(size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in links))

@@ -31,7 +31,7 @@ def may_know_numbers(optimizer: Any, first: int) -> bool:
     """Whether an optimizer may treat a key by its number, if that is ``first`` or more. MXNet's own do where they have a name or a
     multiplier for the number; what others do is not known."""
     known = [number for table in ("idx2name", "lr_mult", "wd_mult") for number in getattr(optimizer, table, ())]
-    return not _is_builtin(optimizer) or any(isinstance(number, Integral) and number >= first for number in known)
+    return not _is_builtin(optimizer) or any(isinstance(number, Integral) and int(number) >= first for number in known)
 
 
 def _is_builtin(optimizer: Any) -> bool:

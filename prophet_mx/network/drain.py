@@ -78,7 +78,7 @@ def interface_name(environ: Optional[Mapping[str, str]] = None) -> Optional[str]
         return None
     for name, addresses in psutil.net_if_addrs().items():
         if any(a.address == address for a in addresses):
-            return name
+            return str(name)
     return None
 
 

@@ -85,6 +85,6 @@ def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[
 
 
 def _need_whole(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= value <= MOST:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= MOST:
         raise ConfigError(f"{name}={shown(value):.80} is not allowed; allowed: a whole number from {least} to 2**62")
     return int(value)

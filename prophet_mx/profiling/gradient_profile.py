@@ -12,7 +12,7 @@ import os
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from numbers import Integral
-from typing import Iterable, Optional, Sequence, Tuple
+from typing import Iterable, List, Optional, Sequence, Tuple
 
 from ..config import shown
 from ..errors import ProfileError
@@ -112,7 +112,7 @@ class GradientProfile:
                                "exactly once, by its index, with none empty")
         object.__setattr__(self, "steps", tuple(tuple(map(int, step)) for step in self.steps))
         starts = [min(known) for known in
-                  ([self.gradients[i].ready for i in step if self.gradients[i].ready is not None] for step in self.steps)
+                  ([time for time in (self.gradients[i].ready for i in step) if time is not None] for step in self.steps)
                   if known]
         if starts != sorted(starts):
             raise ProfileError(f"profile {self.name!r}: the steps are not in the order in which they become ready")
@@ -145,21 +145,22 @@ class GradientProfile:
     @property
     def compute_seconds(self) -> float:
         """Seconds of forward and backward of one iteration without any communication."""
-        self._need_compute()
-        return math.fsum(g.forward + g.backward for g in self.gradients)
+        return math.fsum(forward + backward for forward, backward in self.compute_times())
 
-    def _need_compute(self) -> None:
-        if not self.has_compute:
+    def compute_times(self) -> List[Tuple[float, float]]:
+        """Seconds of each gradient's (forward, backward). Raises ProfileError if one is not known."""
+        known = [(g.forward, g.backward) for g in self.gradients if g.forward is not None and g.backward is not None]
+        if len(known) < len(self.gradients):
             missing = next(g.name for g in self.gradients if g.forward is None or g.backward is None)
             raise ProfileError(f"profile {self.name!r} lacks compute times (forward, backward), first that of {missing!r}")
+        return known
 
     def backward_ready_times(self) -> Tuple[float, ...]:
         """Seconds from the start of backward to when each gradient is ready, from the compute times and the steps.
 
         Backward runs the last gradient's operators first; a step is ready when all its operators have run.
         """
-        self._need_compute()
-        ends = list(accumulate(g.backward for g in reversed(self.gradients)))[::-1]
+        ends = list(accumulate(backward for _, backward in reversed(self.compute_times())))[::-1]
         times = [0.0] * len(ends)
         for step in self.steps:
             for index in step:
@@ -179,16 +180,16 @@ class GradientProfile:
             for step, start in zip(self.steps, self.step_times()):
                 for index in step:
                     observed[index] = start if observed[index] is None else observed[index]
-        return tuple(observed)
+        return tuple(time for time in observed if time is not None)             # all are known now
 
     def step_times(self) -> Tuple[float, ...]:
         """Seconds from the iteration's first ready gradient to the first ready one of each step."""
-        known = [gradient.ready for gradient in self.gradients]
+        known: Times = [gradient.ready for gradient in self.gradients]
         if None in known and self.has_compute:
-            known = list(self.ready_times())
+            known = self.ready_times()
         starts = []
         for step in self.steps:
-            times = [known[index] for index in step if known[index] is not None]
+            times = [time for time in (known[index] for index in step) if time is not None]
             if not times:
                 raise ProfileError(f"profile {self.name!r} has neither ready times nor compute times for the step of "
                                    f"{self.gradients[step[0]].name!r}")
@@ -267,7 +268,7 @@ class GradientProfile:
     def from_json(cls, text: str) -> "GradientProfile":
         """The profile of a JSON text; ProfileError if it is truncated, not a profile, or not consistent."""
         name, gradients, steps = profile_file.loads(text)
-        return cls(name, tuple(Gradient(**fields) for fields in gradients), steps)
+        return cls(name, tuple(Gradient(**fields) for fields in gradients), tuple(map(tuple, steps)))
 
     def save(self, path: str) -> None:
         """Write the profile to ``path``; whoever reads it meanwhile sees the old file or the new one, whole.

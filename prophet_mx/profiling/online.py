@@ -84,8 +84,9 @@ class ProfileLearner:
         rows = [[sample.get(g) for g in gradients] for sample in self._samples]
         self._samples = []
         profile = GradientProfile.from_samples("job", [names[g] for g in gradients], [max(1, sizes[g]) for g in gradients], rows)
-        self._install(profile if self.profile is None else self.profile.extended(profile), gradients)
-        logger.info("profile learned: %d gradients become ready in %d steps", len(gradients), len(self.profile.steps))
+        learned = profile if self.profile is None else self.profile.extended(profile)
+        self._install(learned, gradients)
+        logger.info("profile learned: %d gradients become ready in %d steps", len(gradients), len(learned.steps))
 
     def _install(self, profile: GradientProfile, gradients: List[int]) -> None:
         """Take a profile and the indices of its gradients, and hand the steps to the scheduler. A gradient without a step is not in it."""

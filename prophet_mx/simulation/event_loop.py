@@ -49,8 +49,9 @@ class Simulation:
         self.iterations = iterations
         self.units = units
         self._plan_steps(profile)
-        self.forward = [gradient.forward for gradient in profile.gradients]
-        self.backward = math.fsum(gradient.backward for gradient in profile.gradients)
+        computing = profile.compute_times()
+        self.forward = [forward for forward, _ in computing]
+        self.backward = math.fsum(backward for _, backward in computing)
         self._plan_servers()
         self.plain = policy == PLAIN
         self.workers = [Worker(number, members, slowness, seed,
@@ -62,7 +63,7 @@ class Simulation:
                              for server in range(len(self.server_links))]
         self.server_free = [0.0] * len(self.server_links)
         self.handled = [[0] * len(units) for _ in self.server_links]    # workers whose message is in, per unit
-        self.events: List[Tuple[float, int, Callable[..., None], tuple]] = []
+        self.events: List[Tuple[float, int, Any, Tuple[Any, ...]]] = []      # time, running number, call, arguments
         self.sequence = count()
         self.eager: Set[int] = set()        # workers whose scheduler has news and is to decide
         self.running = len(self.workers)
@@ -114,7 +115,7 @@ class Simulation:
         members = [worker.count for worker in self.workers]
         servers = [len(links) for links in self.server_links]
         rate = self.cluster.bandwidth
-        shares = (EqualShares(rate / members[0], rate, servers) if len(members) == 1 else MaxMinShares(rate, members, servers))
+        shares: Shares = EqualShares(rate / members[0], rate, servers) if len(members) == 1 else MaxMinShares(rate, members, servers)
         return Network(shares, len(members) * len(servers))
 
     def _key(self, worker: int, server: int) -> int:

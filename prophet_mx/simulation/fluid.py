@@ -10,7 +10,7 @@ for. Sizes are bytes, rates bytes/s, times seconds. A connection is named by a n
 import heapq
 import math
 from collections import deque
-from typing import Deque, Dict, List, Sequence, Tuple
+from typing import Deque, Dict, List, Protocol, Sequence, Tuple
 
 # A connection whose rest would take less than this is done: what is left is rounding.
 RELATIVE_SLACK = 1e-12
@@ -176,13 +176,26 @@ class MaxMinShares:
         self._rate = rates
 
 
+class Shares(Protocol):
+    """How the links are divided: :class:`EqualShares` or :class:`MaxMinShares`."""
+
+    @property
+    def next(self) -> float: ...
+
+    def start(self, key: int, size: float, t: float) -> None: ...
+
+    def left(self, key: int, t: float) -> float: ...
+
+    def ended(self, t: float) -> List[int]: ...
+
+
 class Network:
     """The connections of one direction, each with its queue of messages.
 
     ``shares`` divides the links among the connections that have something to send.
     """
 
-    def __init__(self, shares, connections: int) -> None:
+    def __init__(self, shares: Shares, connections: int) -> None:
         self.shares = shares
         self._queues: List[Deque[Message]] = [deque() for _ in range(connections)]
 

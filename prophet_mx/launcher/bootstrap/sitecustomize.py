@@ -8,6 +8,12 @@ import os
 import sys
 from importlib.machinery import PathFinder
 
+TYPE_CHECKING = False            # typing's is not imported here: that costs every process
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Optional, Sequence
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -27,7 +33,7 @@ class _AfterMXNet:
 
     _searching = False
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: "Optional[Sequence[str]]" = None, target: "Optional[ModuleType]" = None) -> "Optional[ModuleSpec]":
         if name != "mxnet" or self._searching:
             return None
         self._searching = True
@@ -38,11 +44,11 @@ class _AfterMXNet:
         if spec is not None and spec.loader is not None:
             run = spec.loader.exec_module
 
-            def exec_module(module):
+            def exec_module(module: "ModuleType") -> None:
                 run(module)
                 _install()
 
-            spec.loader.exec_module = exec_module
+            spec.loader.exec_module = exec_module          # type: ignore[method-assign]
         return spec
 
 
