@@ -1,4 +1,5 @@
 # make demo    train a small convnet with one server and two workers on this machine
+# make check   what one runs while working: checkers, and the tests that start no process
 # make test    build, install into .venv, run the tests against what was installed
 # make bench   compare methods on three cells of a shaped network; needs root
 # make help    all targets
@@ -38,10 +39,15 @@ STARTS  ?= 300
 # A checkout of MXNet 1.9.1.
 CHECKOUT ?= ../mxnet
 
+# Tests without processes.
+UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
+
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
 # To compile in place, outside of pip.
 COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
+
+CYTHON  := $(shell find prophet_mx _ext benchmarks -name '*.px[di]' -o -name '*.pyx')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
 # That it is run at all matters as well: a version manager's python3.x can exist and only print an error.
@@ -59,14 +65,16 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
+.PHONY: help build demo lint check test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
         fuzz check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
-	@echo 'make test    run the tests (ARGS="-k launch" passes arguments to pytest)'
+	@echo 'make check   checkers, and the tests that start no process: under a minute, for while you work'
+	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin'
+	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
 	@echo 'make bench-full        all models, more rates, four workers and two servers, jitter: some hours'
 	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
@@ -90,6 +98,17 @@ build: $(VENV)/.installed
 
 demo: build
 	@$(VENV)/bin/prophet-mx launch -n 2 -s 1 -- $(VENV)/bin/python examples/mxnet-image-classification/train_digits.py
+
+# vermin looks for what Python 3.8 does not have. Once the tree is formatted, '@$(VENV)/bin/ruff format --check --quiet .' goes here as well.
+lint: build
+	@$(VENV)/bin/ruff check --quiet .
+	@$(RUN) mypy --no-error-summary
+	@PATH='$(abspath $(VENV))/bin':"$$PATH" cython-lint $(CYTHON)
+	@$(VENV)/bin/codespell
+	@$(VENV)/bin/vermin --quiet --no-tips --violations --target=3.8- setup.py prophet_mx benchmarks examples tests docs
+
+check: lint
+	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -q -n 2 $(UNIT) $(ARGS)
 
 # From tests/, and without PYTHONPATH: the checkout's own prophet_mx has no compiled core and must not hide the installed one.
 # Two files of tests at a time: most tests wait for processes most of the time.
