@@ -21,6 +21,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 
+from prophet_mx import policies
 from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.launcher.launch import JobResult, run_job
@@ -33,7 +34,7 @@ LIMIT = 60.0            # seconds after which a job counts as hung; alone on the
 PLAIN_LIMIT = 20.0      # most of the plain jobs hang until they are ended: those that end while gradients are on their way
 PLAIN_SHARE = 15        # so many jobs, then a plain one; each ending has its turn
 CODES = {"return": 0, "push": 0, "raise": 1, "exit": 3}
-POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21")
+POLICIES = tuple(policies.POLICIES)
 UNITS = {("loop", True): "16KiB", ("module", True): "400", ("loop", False): "4MB", ("module", False): "4MB"}    # is it sliced?
 # To see how each process ends by itself: the launcher ends all at the first failure.
 WATCHED = "import subprocess, sys; print('watched: ended with', subprocess.call([sys.executable, *sys.argv[1:]]), flush=True)"

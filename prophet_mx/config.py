@@ -6,16 +6,15 @@ Every setting has a field here, an environment variable ``PROPHET_<FIELD>`` and 
 import ipaddress
 import os
 from dataclasses import dataclass, fields
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
-from . import bytescheduler
+from . import bytescheduler, policies
 from .errors import ConfigError
 from .limits import MAX_BYTES, MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 from .sizes import MAX_UNIT
 
 PREFIX = "PROPHET_"
-POLICIES = ("prophet", "priority", "fifo", "credit", "prophet-icpp21", "off")
 DRAINS = ("auto", "tcp", "nic", "predicted")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -71,13 +70,17 @@ def _path(value: Any) -> str:
     return path
 
 
+def _policy(value: Any) -> str:
+    return _choice(*policies.settings())(value)         # now: a program may have added one
+
+
 class _Setting(NamedTuple):
     parse: Callable[[Any], Any]
-    allowed: str
+    allowed: Union[str, Callable[[], str]]
 
 
 _SETTINGS = {
-    "policy": _Setting(_choice(*POLICIES), "one of " + ", ".join(POLICIES)),
+    "policy": _Setting(_policy, lambda: "one of " + ", ".join(policies.settings())),
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)),
                           "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
@@ -108,9 +111,7 @@ class Config:
 
     Attributes
     ----------
-    policy : which gradient goes first: ``prophet`` (predicted blocks, urgent first), ``priority`` (P3: small slices, urgent first),
-        ``fifo`` (as they become ready), ``credit`` (ByteScheduler: a credit of unanswered bytes), ``prophet-icpp21`` (the paper's
-        rule to the letter), ``off`` (plain dist_sync).
+    policy : which gradient goes first: one of :data:`prophet_mx.policies.POLICIES`, or ``off`` (plain dist_sync).
     drain : how bytes that have left this worker are counted: ``tcp`` (acknowledged bytes of its own connections), ``nic``
         (counters of the network interface), ``predicted`` (bytes / rate); ``auto`` takes the first that works here.
     bandwidth : bytes/s to start from, None to measure.
@@ -214,4 +215,5 @@ def _parsed(name: str, source: str, value: Any) -> Any:
     try:
         return setting.parse(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {setting.allowed}") from None
+        allowed = setting.allowed() if callable(setting.allowed) else setting.allowed
+        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {allowed}") from None

@@ -21,7 +21,7 @@ from .drain cimport DRAIN_FED, DRAIN_PREDICTED, DRAIN_TCP, HOLDING, POLL_MAX, PO
 from .invariants cimport broken
 from .link cimport in_flight, sending_until
 from .mxapi cimport OnComplete
-from .policy cimport Limits, read_policy
+from .policy cimport Limits, order_of, read_policy
 from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait,
                      pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t, pthread_create, pthread_join,
                      pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock, timespec)
@@ -121,12 +121,13 @@ cdef class Driver:
 
     def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
         """Add a unit while the driver runs; its index."""
+        cdef int64_t order = order_of(self.scheduler.policy, rank, size)
         cdef int index = -1
         if size < 0 or not WIDE <= link < self.scheduler.n_links or gradient < 0:
             raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
         self.acquire()
         if self.make_room(self.scheduler.count + 1) == 0:
-            index = self.scheduler.add(size, link, gradient, rank, position)
+            index = self.scheduler.add(size, link, gradient, rank, order, position)
         pthread_mutex_unlock(&self.lock)
         if index < 0:
             raise MemoryError()
@@ -220,24 +221,38 @@ cdef class Driver:
         """Go by this policy, before any unit is ready."""
         cdef Limits limits = self.scheduler.limits      # of the job's own part, only this function's callers write
         read_policy(&limits, policy)
-        self.acquire()
-        self.scheduler.limits = limits
-        pthread_mutex_unlock(&self.lock)
+        cdef int i, n = self.scheduler.count
+        cdef int64_t* orders = <int64_t*>malloc((n + 1) * sizeof(int64_t))
+        if orders == NULL:
+            raise MemoryError()
+        try:
+            for i in range(n):
+                orders[i] = order_of(policy, self.scheduler.units[i].rank, self.scheduler.units[i].bytes)
+            self.scheduler.policy = policy
+            self.acquire()
+            self.scheduler.limits = limits
+            for i in range(n):
+                self.scheduler.units[i].order = orders[i]
+            pthread_mutex_unlock(&self.lock)
+        finally:
+            free(orders)
 
     def places_changed(self, places) -> None:
         """Scheduler.set_place() for each (unit, rank, position), without a lead limit from now on until limit_again()."""
-        cdef int i, n = len(places)
-        cdef int64_t* numbers = <int64_t*>malloc((3 * n + 1) * sizeof(int64_t))
+        cdef int i, unit, n = len(places)
+        cdef int64_t* numbers = <int64_t*>malloc((4 * n + 1) * sizeof(int64_t))
         if numbers == NULL:
             raise MemoryError()
         try:
             for i in range(n):
-                self.scheduler.need_unit(places[i][0])
-                numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2] = places[i]
+                unit, rank, position = places[i]
+                self.scheduler.need_unit(unit)
+                numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 3] = unit, rank, position
+                numbers[4 * i + 2] = order_of(self.scheduler.policy, rank, self.scheduler.units[unit].bytes)
             self.acquire()
             self.scheduler.limits.unlimited = True
             for i in range(n):
-                self.scheduler.move(<int>numbers[3 * i], numbers[3 * i + 1], numbers[3 * i + 2])
+                self.scheduler.move(<int>numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3])
             pthread_cond_signal(&self.wake)
             pthread_mutex_unlock(&self.lock)
         finally:

@@ -14,7 +14,7 @@ cdef extern from *:
 
 cdef struct Limits:
     # of the policy
-    bint by_arrival                 # units leave as they become ready; else by iteration and urgency
+    bint by_arrival                 # units leave as they become ready; else by iteration and the policy's order
     WindowRule window_open
     bint blocks                     # the window widens to a predicted block
     int64_t lead                    # bytes, or 0: derived from each link's rate
@@ -25,6 +25,7 @@ cdef struct Limits:
     int64_t unit                    # bytes of the layout's slices, 0 if there are none
 
 cdef int read_policy(Limits* limits, policy) except -1
+cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1
 cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil
 cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil
 cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil

@@ -5,6 +5,7 @@ from .link cimport IDLE_SLACK, in_flight
 from .steps cimport interval, steps_to_come
 
 from prophet_mx import sizes
+from prophet_mx.policies import POLICIES, Window, urgency
 
 cdef double UNIT_SECONDS = sizes.UNIT_SECONDS
 cdef double MIN_UNIT = sizes.MIN_UNIT
@@ -17,28 +18,29 @@ cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 4          # lead limit, in units
 cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
 
-cdef int64_t CREDIT_BYTES = 16_000_000      # ByteScheduler's credit of 4 million float32 parameters
-
-POLICY_NAMES = ("fifo", "priority", "prophet", "credit", "prophet-icpp21")
-
 
 cdef int read_policy(Limits* limits, policy) except -1:
     """Take a policy's part of the limits; ValueError if there is none of this name."""
-    if policy not in POLICY_NAMES:
-        raise ValueError(f"policy={policy!r}: not one of {', '.join(POLICY_NAMES)}")
-    limits.by_arrival = policy == "fifo"
-    limits.blocks = policy == "prophet"
-    # Neither the paper nor stock MXNet waits for other workers.
-    limits.lead = {"credit": CREDIT_BYTES, "fifo": NO_LIMIT, "prophet-icpp21": NO_LIMIT}.get(policy, 0)
-    limits.urgent_passes = policy != "credit"
-    limits.window_open = open_drained
-    if policy == "prophet":
-        limits.window_open = open_for_block
-    elif policy == "prophet-icpp21":
-        limits.window_open = open_for_interval
-    elif policy == "credit":
-        limits.window_open = open_always
+    row = row_of(policy)
+    limits.by_arrival = row.order is None
+    limits.window_open = <WindowRule><size_t>RULES[row.window]
+    limits.blocks = row.window is Window.BLOCK
+    limits.lead = row.lead
+    limits.urgent_passes = row.urgent_passes
     return 0
+
+
+cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1:
+    """What units go by within an iteration, if the policy does not go by arrival: smaller first."""
+    order = row_of(policy).order
+    return rank if order is None or order is urgency else order(rank, size)
+
+
+cdef object row_of(policy):
+    row = POLICIES.get(policy)
+    if row is None:
+        raise ValueError(f"policy={policy!r}: not one of {', '.join(POLICIES)}")
+    return row
 
 
 # -- sizes ---------------------------------------------------------------------------------------------------------------------------
@@ -124,3 +126,8 @@ cdef bint open_for_interval(Limits* limits, Steps* steps, Link* link, int64_t si
         return True
     wake[0] = min(wake[0], t + in_flight(link) / link.rate)
     return False
+
+
+# A rule is a function above and its line here.
+RULES = {Window.DRAIN: <size_t>open_drained, Window.BLOCK: <size_t>open_for_block, Window.INTERVAL: <size_t>open_for_interval,
+         Window.NONE: <size_t>open_always}

@@ -5,6 +5,7 @@ from libc.stdlib cimport free
 
 from .invariants cimport broken
 from .link cimport sending_until
+from .policy cimport order_of
 from .scheduler cimport BlockScheduler, LinkState, as_dict, copy_steps
 from .unit cimport IDLE, SENT
 
@@ -14,7 +15,7 @@ cdef class Scheduler(BlockScheduler):
 
     Parameters
     ----------
-    policy : 'fifo', 'priority', 'prophet', 'credit' or 'prophet-icpp21'
+    policy : name of one of :data:`prophet_mx.policies.POLICIES`
     links : number of servers
     window : drain window in bytes, 0 to derive it from each link's rate
     lead : lead limit in bytes, 0 to derive it from each link's rate
@@ -26,7 +27,8 @@ cdef class Scheduler(BlockScheduler):
         ``gradient`` (index in forward order), ``position`` in the total order to the reverse of it."""
         if size < 0 or not -1 <= link < self.n_links or gradient < 0:
             raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
-        index = self.add(size, link, gradient, gradient if rank is None else rank, -gradient if position is None else position)
+        cdef int64_t urgency = gradient if rank is None else rank
+        index = self.add(size, link, gradient, urgency, order_of(self.policy, urgency, size), -gradient if position is None else position)
         if index < 0:
             raise MemoryError()
         return index
@@ -52,7 +54,7 @@ cdef class Scheduler(BlockScheduler):
     def set_place(self, int unit, int64_t rank, int64_t position) -> None:
         """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
         self.need_unit(unit)
-        self.move(unit, rank, position)
+        self.move(unit, rank, order_of(self.policy, rank, self.units[unit].bytes), position)
 
     def set_unlimited(self, bint unlimited) -> None:
         """Whether the lead limit is off."""

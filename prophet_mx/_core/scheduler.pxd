@@ -38,6 +38,7 @@ cdef class BlockScheduler:
         int wide_sent               # latest sent wide unit, -1 none
         int n_sent                  # units in state SENT
         int* out                    # decide(): the units to release
+        str policy
         Limits limits
         Steps steps
         Sending activity
@@ -48,9 +49,9 @@ cdef class BlockScheduler:
         readonly int64_t first_answers
         readonly double wait_seconds, first_seconds
 
-    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) noexcept nogil
+    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil
-    cdef void move(self, int index, int64_t rank, int64_t position) noexcept nogil
+    cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
     cdef void on_done(self, int index, double t) noexcept nogil

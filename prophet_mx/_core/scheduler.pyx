@@ -53,6 +53,7 @@ cdef class BlockScheduler:
         if links < 1:
             raise ValueError(f"links={links}: at least one server is needed")
         read_policy(&self.limits, policy)
+        self.policy = policy
         if window < 0 or lead < 0 or not 0 <= rate < INFINITY:
             raise ValueError(f"window={window}, lead={lead}, rate={rate}: neither may be negative, and the rate must be finite")
         self.limits.fixed_window = window
@@ -101,8 +102,8 @@ cdef class BlockScheduler:
         self.capacity = capacity
         return 0
 
-    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) noexcept nogil:
-        """Index of a new unit; -1 without memory."""
+    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil:
+        """Index of a new unit; -1 without memory. `order` is what order_of() gives."""
         cdef Unit* unit
         cdef int i
         if self.count == self.capacity and self.grow(2 * self.capacity) < 0:
@@ -117,6 +118,7 @@ cdef class BlockScheduler:
                     self.queues[i].largest = size // self.n_links if link == WIDE else size
         unit.gradient = gradient
         unit.rank = rank
+        unit.order = order
         unit.position = position
         unit.round = -1
         self.count += 1
@@ -140,9 +142,10 @@ cdef class BlockScheduler:
         self.steps.n_steps = n_steps
         return 0
 
-    cdef void move(self, int index, int64_t rank, int64_t position) noexcept nogil:
+    cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil:
         """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
         self.units[index].rank = rank
+        self.units[index].order = order
         self.units[index].position = position
 
     # -- events ----------------------------------------------------------------------------------------------------------
@@ -155,7 +158,7 @@ cdef class BlockScheduler:
         unit.round += 1
         unit.ready_time = t
         unit.urgency_major = self.sequence if self.limits.by_arrival else iteration
-        unit.urgency_minor = 0 if self.limits.by_arrival else unit.rank
+        unit.urgency_minor = 0 if self.limits.by_arrival else unit.order
         self.sequence += 1
         if steps_ready(&self.steps, unit.gradient, iteration, t):
             self.iterations += 1

@@ -17,6 +17,7 @@ cdef struct Unit:
     int link                        # index of its server, or WIDE
     int gradient                    # index in forward order: 0 is the most urgent
     int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
+    int64_t order                   # what the policy makes of that: smaller leaves first
     int64_t position                # place in the total order within a round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request

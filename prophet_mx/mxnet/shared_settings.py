@@ -8,20 +8,25 @@ from typing import Any, List, Sequence
 
 import numpy as np
 
-from ..config import POLICIES, Config
+from ..config import Config
+from ..errors import ConfigError
+from ..policies import OFF, POLICIES
 
 SHARED = ("policy", "unit", "bandwidth", "warmup")
 
 
 def encoded(config: Config) -> List[float]:
     """The shared settings, each as a float32: the bandwidth is rounded, the others are exact. 0 is auto."""
-    return [POLICIES.index(config.policy), config.unit or 0, float(np.float32(config.bandwidth or 0)), config.warmup]
+    return [[OFF, *POLICIES].index(config.policy), config.unit or 0, float(np.float32(config.bandwidth or 0)), config.warmup]
 
 
 def adopted(config: Config, numbers: Sequence[float]) -> Config:
-    """``config`` with the shared settings that :func:`encoded` gave elsewhere."""
+    """``config`` with the shared settings that :func:`encoded` gave elsewhere. ConfigError if this worker does not know the policy."""
     policy, unit, bandwidth, warmup = numbers
-    return dataclasses.replace(config, policy=POLICIES[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None,
+    known = [OFF, *POLICIES]
+    if policy >= len(known):
+        raise ConfigError(f"rank 0 goes by policy number {policy:.0f}, which this worker has not; it has: {', '.join(known)}")
+    return dataclasses.replace(config, policy=known[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None,
                                warmup=int(warmup))
 
 

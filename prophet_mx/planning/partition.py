@@ -6,17 +6,14 @@ by itself. Units never cross gradients, so a parameter that is not pushed in som
 from numbers import Integral
 from typing import Any, List, NamedTuple, Optional
 
-from ..config import POLICIES, shown
+from ..config import shown
 from ..errors import ConfigError
+from ..policies import POLICIES
 from ..profiling.steps import finite
-from ..sizes import MAX_UNIT, MIN_UNIT, START_RATE, UNIT_SECONDS
+from ..sizes import MIN_UNIT, START_RATE
 
-MESSAGE_SECONDS = 0.00025   # time of a server for a message, at the least: with smaller units it may not keep up with its link
-UNIT_SHARE = 1 / 1024       # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 MOST = 2**62
 MAX_PARTS = 1 << 20         # slices of one gradient, at most
-CREDIT_UNIT = 4_000_000     # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
-P3_UNIT = 160_000           # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
 
 
 class Slice(NamedTuple):
@@ -52,14 +49,8 @@ def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[
     _need_whole("workers", workers, 1)
     if forced is not None:
         return _need_whole("forced", forced, 1)
-    if policy in ("fifo", "prophet-icpp21"):
-        return 0
-    if policy == "priority":
-        return P3_UNIT
-    if policy == "credit":
-        return CREDIT_UNIT
-    size = max((rate or START_RATE) * max(UNIT_SECONDS, workers * MESSAGE_SECONDS), total * UNIT_SHARE)
-    return int(min(MAX_UNIT, max(MIN_UNIT, size)))
+    unit = POLICIES[policy].unit
+    return int(unit(rate or START_RATE, total, workers)) if callable(unit) else unit
 
 
 def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[Slice]:

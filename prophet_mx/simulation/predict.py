@@ -16,7 +16,7 @@ from ..planning.placement import BIGARRAY_BOUND
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
 from .layout import PLAIN, default_units
-from .simulator import POLICIES, Result, simulate
+from .simulator import POLICIES, Result, need_policy, simulate
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
 
@@ -30,8 +30,7 @@ def predicted_result(profile: GradientProfile, rate: float, workers: int = 2, se
                      costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Result:
     """The simulation behind :func:`predicted_seconds`, with the same arguments."""
     cluster = Cluster(bandwidth=rate, workers=workers, servers=servers, **(COSTS if costs is None else costs))
-    if policy not in POLICIES:
-        raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join(POLICIES)}")
+    need_policy(policy)
     units = default_units(profile, cluster, policy, bigarray)
     return simulate(profile, cluster, policy, units, iterations=ITERATIONS, warmup=WARMUP)
 

@@ -23,6 +23,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Dict, Optional, Sequence, Tuple
 
+from .. import policies
 from ..errors import ConfigError
 from ..planning.bound import lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
@@ -34,7 +35,7 @@ from .worker import Timeline
 __all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult",
            "default_units", "in_total_order", "make_units", "simulate"]
 
-POLICIES = (PLAIN, "fifo", "priority", "prophet", "credit", "prophet-icpp21")
+POLICIES = (PLAIN, *policies.POLICIES)
 
 
 @dataclass(frozen=True)
@@ -108,8 +109,7 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     SimulationError
         the job comes to a standstill: a fault of the scheduler.
     """
-    if policy not in POLICIES:
-        raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join(POLICIES)}")
+    need_policy(policy)
     for name, value, low in (("iterations", iterations, 1), ("warmup", warmup, 0), ("window", window, 0), ("lead", lead, 0)):
         if isinstance(value, bool) or not isinstance(value, int) or value < low:
             raise ConfigError(f"{name}={value!r} is not allowed; allowed: a whole number from {low}")
@@ -125,6 +125,12 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
     return Result(policy, cluster, units, seconds, _bound(profile, cluster, factors), tuple(workers))
+
+
+def need_policy(policy: str) -> None:
+    """ConfigError if this policy cannot be simulated."""
+    if not isinstance(policy, str) or policy != PLAIN and policy not in policies.POLICIES:
+        raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join([PLAIN, *policies.POLICIES])}")
 
 
 def _bound(profile: GradientProfile, cluster: Cluster, factors: Sequence[Sequence[float]]) -> float:

@@ -10,11 +10,12 @@ import tempfile
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, List
 
-from prophet_mx.config import POLICIES, Config
+from prophet_mx.config import Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
 from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.orders import orders
 from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.policies import settings as policies
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
 from prophet_mx.quantities import format_rate, parse_rate, parse_size
 
@@ -145,7 +146,7 @@ def layout(data: bytes) -> None:
     """Sizes of gradients, the unit, and the orders of the units."""
     source = Source(data)
     try:
-        unit = unit_bytes(mostly(source, POLICIES[source.below(len(POLICIES))]), mostly(source, abs(source.number())),
+        unit = unit_bytes(mostly(source, policies()[source.below(len(policies()))]), mostly(source, abs(source.number())),
                           mostly(source, abs(source.whole())), mostly(source, None), mostly(source, 1 + source.below(1000)))
         assert unit >= 0
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx import Config, ConfigError, ProphetError
-from prophet_mx.config import DRAINS, POLICIES
+from prophet_mx.config import DRAINS
+from prophet_mx.policies import settings as policies
 from prophet_mx.quantities import format_rate, parse_rate, parse_size, parse_time
 
 SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
@@ -51,7 +52,7 @@ def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
     assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
 
 
-@pytest.mark.parametrize("names, field", [(POLICIES, "policy"), (DRAINS, "drain")])
+@pytest.mark.parametrize("names, field", [(policies(), "policy"), (DRAINS, "drain")])
 def test_every_name_is_accepted(names, field):
     for name in names:
         assert getattr(Config.from_env({f"PROPHET_{field.upper()}": name}), field) == name
@@ -75,7 +76,7 @@ def test_a_keyword_wins_over_the_environment():
 
 
 WRONG = [
-    ("policy", "fastest", "one of prophet, priority, fifo, credit, prophet-icpp21, off"),
+    ("policy", "fastest", "one of fifo, priority, prophet, credit, prophet-icpp21, off"),
     ("profile", "/no/such/folder/profile.json", "the path of a file"),
     ("profile", "/tmp", "the path of a file"),
     ("drain", "udp", "one of auto, tcp, nic, predicted"),

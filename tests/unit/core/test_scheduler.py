@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prophet_mx import policies
 from prophet_mx._core import Scheduler
 
-POLICIES = ("fifo", "priority", "prophet", "credit", "prophet-icpp21")
+POLICIES = tuple(policies.POLICIES)
 WIDE = -1
 IDLE = 16384                                                   # in flight up to here counts as an idle link
 

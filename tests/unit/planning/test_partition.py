@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prophet_mx.mxnet.agreement import Agreeing
 from prophet_mx.mxnet.keys import KeyBook, Shape
 from prophet_mx.planning import partition
-from prophet_mx.planning.partition import MAX_UNIT, MIN_UNIT, cut, unit_bytes
+from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.sizes import MAX_UNIT, MIN_UNIT
 
 
 def test_the_examples_in_the_documentation_are_true():

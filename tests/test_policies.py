@@ -1,0 +1,73 @@
+"""The table of policies: the documentation shows it, a row is all that a policy needs, and a wrong row is refused."""
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cluster import package_env
+from prophet_mx import Config, ConfigError
+from prophet_mx._core import Scheduler
+from prophet_mx.mxnet.shared_settings import adopted, encoded
+from prophet_mx.planning.partition import unit_bytes
+from prophet_mx.policies import POLICIES, Policy, Window, add, settings, table
+
+ROOT = Path(__file__).resolve().parents[1]
+TOY = Policy("toy", "a toy", lambda rank, size: size, 5000, Window.DRAIN)
+
+
+@pytest.fixture
+def toy(monkeypatch):
+    """The toy in the table, for one test."""
+    monkeypatch.setitem(POLICIES, "toy", TOY)
+
+
+def test_the_documentation_shows_the_table():
+    assert table() in (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8"), f"docs/how-it-works.md needs:\n{table()}"
+    row = re.search(r"^\| `PROPHET_POLICY` .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE).group(0)
+    assert set(re.findall(r"`([^`]+)`", row.split("|")[3])) == set(settings())
+
+
+def test_the_example_of_the_documentation(tmp_path):
+    page = (ROOT / "docs" / "adding-a-policy.md").read_text(encoding="utf-8")
+    code, printed = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL).group(1) for kind in ("python", "text"))
+    assert len([line for line in code.splitlines() if line.strip()]) < 20
+    (tmp_path / "example.py").write_text(code)
+    done = subprocess.run([sys.executable, str(tmp_path / "example.py")], cwd=str(ROOT), env=package_env(), timeout=60,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
+    assert done.stdout == printed
+
+
+def test_units_leave_in_the_order_of_the_policy(toy):
+    """Also after their ranks have changed, as they do when the profile is learned."""
+    scheduler = Scheduler("toy", 1, 1, 10**9)
+    sizes = [300, 100, 400, 200]
+    for gradient, size in enumerate(sizes):
+        scheduler.add_unit(size, 0, gradient)
+        scheduler.set_place(gradient, 10 - gradient, gradient)
+        scheduler.ready(gradient, 0, 0.0)
+    left = []
+    while len(left) < len(sizes):
+        left += scheduler.decide(float(len(left)))[0]
+        scheduler.drained(0, sum(sizes[unit] for unit in left), float(len(left)))
+    assert [sizes[unit] for unit in left] == sorted(sizes)
+
+
+def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
+    config = Config(policy="toy")
+    numbers = encoded(config)
+    assert adopted(Config(), numbers) == config and unit_bytes("toy", None, 1, None) == 5000
+    assert adopted(config, encoded(Config(policy="off"))).policy == "off"
+    del POLICIES["toy"]
+    with pytest.raises(ConfigError, match="rank 0 goes by policy number 6, which this worker has not"):
+        adopted(Config(), numbers)
+
+
+@pytest.mark.parametrize("wrong", [TOY._replace(name="prophet"), TOY._replace(name="off"), TOY._replace(name="Toy"), TOY._replace(name=" "),
+                                   TOY._replace(unit=-1), TOY._replace(lead=2**63)])
+def test_a_wrong_row_is_refused(wrong):
+    before = dict(POLICIES)
+    with pytest.raises(ConfigError, match="is not allowed; allowed: "):
+        add(wrong)
+    assert POLICIES == before
