@@ -18,6 +18,6 @@ def address_towards(host: str, port: int) -> Optional[str]:
     try:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.connect((host, port))
-            return probe.getsockname()[0]
+            return str(probe.getsockname()[0])
     except (OSError, OverflowError):
         return None

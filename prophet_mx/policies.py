@@ -3,7 +3,7 @@
 What a row's columns mean, and how to add one, is in docs/adding-a-policy.md. The compiled scheduler reads a row when it is made.
 """
 from enum import Enum
-from typing import Callable, Dict, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .errors import ConfigError
 from .sizes import MAX_UNIT, MIN_UNIT, UNIT_SECONDS
@@ -102,7 +102,7 @@ def add(policy: Policy) -> None:
 
 def table() -> str:
     """The documentation's table of the policies, in Markdown."""
-    rows = [("policy", "what it is", "order", "units", "in flight to a server", "unanswered"), ("---",) * 6]
+    rows: List[Tuple[str, ...]] = [("policy", "what it is", "order", "units", "in flight to a server", "unanswered"), ("---",) * 6]
     rows += [_cells(policy) for policy in POLICIES.values()]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 

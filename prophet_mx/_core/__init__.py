@@ -24,5 +24,5 @@ from .pyscheduler import Scheduler
 from .recorder import Recorder
 from .tcpinfo import tcp_sample
 
-__all__ = ["GAP_ROW", "ITERATION_ROW", "LABEL_MAX", "LINK_ROW", "MAX_OUTS", "MXNET_FUNCTIONS", "POLL_TIMES", "STEP_ROW", "Arrival", "Driver",
-           "Parameter", "Recorder", "Scheduler", "alarm", "load_mxnet", "tcp_sample"]
+__all__ = ["GAP_ROW", "ITERATION_ROW", "LABEL_MAX", "LINK_ROW", "MAX_OUTS", "MXNET_FUNCTIONS", "POLL_TIMES", "STEP_ROW", "Arrival",
+           "Driver", "Parameter", "Recorder", "Scheduler", "alarm", "load_mxnet", "tcp_sample"]

@@ -5,14 +5,16 @@ Commands that work without the compiled part use these: nothing of it is importe
 import argparse
 import math
 import os
+from contextlib import suppress
 from functools import partial
-from typing import Any, Callable, List, Sequence, TypeVar
+from typing import Callable, List, Optional, Sequence, TypeVar
 
 from ..errors import ProphetError
 from ..limits import MAX_PORT
 from ..quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
 T = TypeVar("T")
+Number = TypeVar("Number", bound=float)
 
 
 def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
@@ -25,15 +27,13 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
     return convert
 
 
-def number(parse: Callable[[str], float], low: float, high: float, allowed: str) -> Callable[[str], Any]:
+def number(parse: Callable[[str], Number], low: float, high: float, allowed: str) -> Callable[[str], Number]:
     """What ``parse`` makes of a text, if it is within the limits."""
     def convert(text: str) -> Number:
         value: Optional[Number] = None
         with suppress(ValueError):
             value = parse(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= high:
+        if value is None or not low <= value <= high:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
         return value
     return convert

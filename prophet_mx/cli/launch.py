@@ -1,5 +1,6 @@
 """The command ``prophet-mx launch``."""
 import argparse
+import io
 import os
 import shlex
 import sys

@@ -55,7 +55,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """
     arguments = parser().parse_args(argv)
     try:
-        code = arguments.run(arguments)
+        code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit

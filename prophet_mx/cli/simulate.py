@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Sequence, Tuple
 
-from ..errors import ConfigError, ProfileError
+from ..errors import ProfileError
 from ..profiling.gradient_profile import GradientProfile
 from ..quantities import format_rate
 from ..simulation.cluster import MAX_MACHINES, Cluster

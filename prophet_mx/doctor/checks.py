@@ -73,7 +73,8 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
         return {"mxnet_error": [f"'import mxnet' did not return within {PROBE_SECONDS:g} s"]}
     for line in done.stdout.splitlines():
         if line.startswith("{"):                # what is imported may print as well
-            return json.loads(line)
+            found: Dict[str, Any] = json.loads(line)
+            return found
     return {"mxnet_error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1:]}
 
 

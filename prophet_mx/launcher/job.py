@@ -26,11 +26,11 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import IO, Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
 from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
-from .processes import TICK, Guard, Process, RemoteProcess, label_of
+from .processes import TICK, Guard, Process, RemoteProcess, label_of, pipe_end
 
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
 
@@ -111,8 +111,8 @@ class Job:
         self._guard.add(popen.pid)
         process = (Process if spec is None else RemoteProcess)(role, index, popen, self._capture)
         self._processes.append(process)
-        self._selector.register(_pipe(popen.stdout), selectors.EVENT_READ, process)
-        if spec is not None and isinstance(process, _RemoteProcess):
+        self._selector.register(pipe_end(popen.stdout), selectors.EVENT_READ, process)
+        if spec is not None and isinstance(process, RemoteProcess):
             process.say(spec)
 
     def wait(self, timeout: Optional[float]) -> None:
@@ -147,7 +147,7 @@ class Job:
         finally:
             for process in self._processes:
                 process.popen.wait()
-                _pipe(process.popen.stdout).close()
+                pipe_end(process.popen.stdout).close()
                 if process.popen.stdin is not None:
                     process.popen.stdin.close()
             self._selector.close()
@@ -199,12 +199,6 @@ class Job:
 
     def _running(self) -> List[Process]:
         return [process for process in self._processes if process.returncode is None]
-
-
-def _pipe(end: Optional[IO[bytes]]) -> IO[bytes]:
-    """This process's end of a pipe that it asked for."""
-    assert end is not None
-    return end
 
 
 def _signal_name(number: int) -> str:

@@ -3,7 +3,7 @@ import os
 import signal
 import subprocess
 import time
-from typing import Optional
+from typing import IO, Optional
 
 from .console import LineSplitter
 
@@ -36,6 +36,12 @@ def signal_group(group: int, number: int) -> None:
         pass
 
 
+def pipe_end(end: Optional[IO[bytes]]) -> IO[bytes]:
+    """This process's end of a pipe that it asked for."""
+    assert end is not None
+    return end
+
+
 class Guard:
     """A shell that kills the job's process groups if this process dies before it says 'done'.
 
@@ -55,12 +61,12 @@ class Guard:
 
     def dismiss(self) -> None:
         self._say("done")
-        self._shell.stdin.close()
+        pipe_end(self._shell.stdin).close()
         self._shell.wait()
 
     def _say(self, word: str) -> None:
         try:
-            os.write(self._shell.stdin.fileno(), word.encode() + b"\n")
+            os.write(pipe_end(self._shell.stdin).fileno(), word.encode() + b"\n")
         except BrokenPipeError:
             pass  # somebody killed the guard: the job does not depend on it
 
@@ -112,7 +118,7 @@ class RemoteProcess(Process):
     def say(self, line: bytes) -> None:
         """Tell the other side."""
         try:
-            os.write(self.popen.stdin.fileno(), line + b"\n")
+            os.write(pipe_end(self.popen.stdin).fileno(), line + b"\n")
         except OSError:
             pass  # the connection is gone: the other side ends its process by itself
 
@@ -123,5 +129,5 @@ class RemoteProcess(Process):
         if self.returncode is None and self._give_up_at is None:
             self.say(b"kill")
             self._give_up_at = time.monotonic() + _LAST_WORD
-        elif self.returncode is not None or time.monotonic() >= self._give_up_at:
+        elif self.returncode is not None or self._give_up_at is None or time.monotonic() >= self._give_up_at:
             super().kill()

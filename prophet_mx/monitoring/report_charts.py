@@ -22,7 +22,7 @@ class Rect(NamedTuple):
     height: float
     colour: str
     title: str
-    kind = "rect"
+    kind: str = "rect"
 
 
 class Text(NamedTuple):
@@ -34,7 +34,7 @@ class Text(NamedTuple):
     anchor: str = "start"
     size: float = 12
     colour: str = "#333"
-    kind = "text"
+    kind: str = "text"
 
 
 class Line(NamedTuple):
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     y2: float
     colour: str
     dash: str = ""
-    kind = "line"
+    kind: str = "line"
 
 
 class Curve(NamedTuple):
@@ -54,7 +54,7 @@ class Curve(NamedTuple):
 
     points: Sequence[Tuple[float, float]]
     colour: str
-    kind = "curve"
+    kind: str = "curve"
 
 
 Shape = Union[Rect, Text, Line, Curve]

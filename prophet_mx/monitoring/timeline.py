@@ -145,11 +145,11 @@ class Timeline:
         if recorder is None:
             return
         head = self._new_units()
-        text = self._driver.drain_timeline(self._recorder, self._labels, last)
-        if self._recorder.lost > self._lost:
-            fresh = self._recorder.lost - self._lost
-            head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=self._recorder.now_us(), s="p")
-            self._lost = self._recorder.lost
+        text = self._driver.drain_timeline(recorder, self._labels, last)
+        if recorder.lost > self._lost:
+            fresh = recorder.lost - self._lost
+            head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=recorder.now_us(), s="p")
+            self._lost = recorder.lost
         room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
         used_up = len(text) > room
         if used_up:

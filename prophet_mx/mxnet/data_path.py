@@ -5,7 +5,7 @@ needed. Called from the store's own thread; no call waits for the network but :m
 """
 import logging
 import os
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
@@ -23,7 +23,7 @@ from ..planning.orders import Orders
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..threads import not_started
-from .agreement import Agreeing, Wrapping
+from .agreement import Agreeing, RawStore, Wrapping
 from .arrays import as_list
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
@@ -111,7 +111,8 @@ class ScheduledPath:
 
     def next_iteration(self, parameter: Parameter) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
-        if parameter.gradient == self._clock and self.parameters.compression == 1:
+        exchange = self._exchange
+        if exchange is not None and parameter.gradient == self._clock and self.parameters.compression == 1:
             # Even if something failed here: the other workers count on the messages.
             self._guarded("the exchange of orders",
                           lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
@@ -157,7 +158,7 @@ class ScheduledPath:
         from now on; None if they are not, as nobody knows the numbers of the keys.
         """
         mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
-        self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
+        monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
         self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
         self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))

@@ -60,7 +60,8 @@ class Connection:
 def tcp_connections() -> List[Any]:
     """All TCP connections of this process, as psutil shows them."""
     process = psutil.Process()
-    return (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
+    found: List[Any] = (process.net_connections if hasattr(process, "net_connections") else process.connections)(kind="tcp")
+    return found
 
 
 def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:

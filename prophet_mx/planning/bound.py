@@ -86,10 +86,11 @@ def lower_bound(profile: GradientProfile, rate: float) -> float:
         the rate is not positive and finite.
     """
     releases = profile.backward_ready_times()
-    clock = math.fsum(gradient.backward for gradient in profile.gradients)
+    computing = profile.compute_times()
+    clock = math.fsum(backward for _, backward in computing)
     sent = {sending.gradient: sending.end for sending in sendings(releases, _durations(profile, rate))}
-    for index, gradient in enumerate(profile.gradients):
-        clock = max(clock, sent[index]) + gradient.forward
+    for index, (forward, _) in enumerate(computing):
+        clock = max(clock, sent[index]) + forward
     return clock
 
 

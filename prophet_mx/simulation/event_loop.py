@@ -17,7 +17,7 @@ from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
-from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network
+from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
 from .layout import PLAIN, Unit
 from .worker import Worker
 
