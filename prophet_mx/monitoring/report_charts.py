@@ -1,6 +1,7 @@
 """The report's charts. Pure: figures in, shapes out; ``templates/chart.svg`` draws them."""
 import math
-from typing import Iterator, List, NamedTuple, Sequence, Tuple, Union
+from dataclasses import dataclass
+from typing import ClassVar, Iterator, List, Sequence, Tuple, Union
 
 from .trace import Passage
 from .trace_figures import PARTS, Figures, busy_shares
@@ -13,54 +14,59 @@ WIDTH = 1000                                # of a chart
 LEFT = 150                                  # of that, for names
 
 
-class Rect(NamedTuple):
+@dataclass(frozen=True)
+class Rect:
     """A rectangle with a tooltip."""
 
+    kind: ClassVar[str] = "rect"
     x: float
     y: float
     width: float
     height: float
     colour: str
     title: str
-    kind: str = "rect"
 
 
-class Text(NamedTuple):
+@dataclass(frozen=True)
+class Text:
     """A line of text."""
 
+    kind: ClassVar[str] = "text"
     x: float
     y: float
     content: str
     anchor: str = "start"
     size: float = 12
     colour: str = "#333"
-    kind: str = "text"
 
 
-class Line(NamedTuple):
+@dataclass(frozen=True)
+class Line:
     """A thin line."""
 
+    kind: ClassVar[str] = "line"
     x1: float
     y1: float
     x2: float
     y2: float
     colour: str
     dash: str = ""
-    kind: str = "line"
 
 
-class Curve(NamedTuple):
+@dataclass(frozen=True)
+class Curve:
     """A line through many points."""
 
+    kind: ClassVar[str] = "curve"
     points: Sequence[Tuple[float, float]]
     colour: str
-    kind: str = "curve"
 
 
 Shape = Union[Rect, Text, Line, Curve]
 
 
-class Chart(NamedTuple):
+@dataclass(frozen=True)
+class Chart:
     """A chart of the report's width; later shapes are drawn over earlier ones."""
 
     height: float
