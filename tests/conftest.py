@@ -4,16 +4,20 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, List
 
 import pytest
 from hypothesis import settings
 
-import prophet_mx
-from support import cluster
+pytest.register_assert_rewrite("support")
+
+import prophet_mx  # noqa: E402
+from support import cluster, paths  # noqa: E402
 
 # For benchmarks/. At the end: the checkout's own prophet_mx must not hide the installed one.
-sys.path.append(str(Path(__file__).resolve().parents[1]))
+sys.path.append(str(paths.ROOT))
+
+from benchmarks.testbed.network import needed_privileges  # noqa: E402
 
 # Shared machines pause a process for longer than hypothesis' deadline; a slow example is no failure here.
 settings.register_profile("prophet_mx", deadline=None)
@@ -30,6 +34,18 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
 
 
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """A test's folder says what it needs."""
+    missing = needed_privileges()
+    for item in items:
+        folder = Path(str(item.fspath)).relative_to(paths.TESTS).parts[0]
+        if folder == "jobs":
+            item.add_marker(pytest.mark.cluster)
+        elif folder == "network":
+            item.add_marker(pytest.mark.netns)
+            item.add_marker(pytest.mark.skipif(missing is not None, reason=str(missing)))
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     return f"prophet_mx {prophet_mx.__version__} in {cluster.PACKAGE_PATH}"
 
@@ -43,9 +59,3 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         fcntl.flock(room, fcntl.LOCK_EX if item.get_closest_marker("alone") else fcntl.LOCK_SH)
         fcntl.flock(entrance, fcntl.LOCK_UN)
         yield
-
-
-@pytest.fixture
-def run_cluster():
-    """:func:`cluster.run_cluster`: a real job from a script or from code."""
-    return cluster.run_cluster

@@ -1,11 +1,6 @@
 """The compiled driver on MXNet's engine: it refuses wrong arguments, grows, asks the kernel no more than it must, knows what has left."""
-import os
-import subprocess
-import sys
-
-import pytest
-
-from support.cluster import package_env, run_cluster
+from support.cluster import run_cluster
+from support.commands import python, run
 
 WRONG = [
     '_core.Driver("nonsense", 1)', '_core.Driver(None, 1)', '_core.Driver("prophet", 0)', '_core.Driver("prophet", 1, -1)',
@@ -95,20 +90,13 @@ __attribute__((destructor)) static void tell(void) { fprintf(stderr, "TCP_INFO %
 """
 
 
-def run(code, *arguments, **env):
-    result = subprocess.run([sys.executable, "-c", code, *map(str, arguments)], env={**os.environ, **package_env(env)},
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, timeout=120)
-    assert result.returncode == 0, f"ended with {result.returncode}\n{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
-    return result
-
-
 def test_wrong_arguments_are_refused():
-    refused = run(REFUSED, *WRONG).stdout.splitlines()
+    refused = python("-c", REFUSED, *WRONG, expect=0).stdout.splitlines()
     assert [line.split(maxsplit=1)[1].startswith(wrong) for line, wrong in zip(refused, WRONG)] == [True] * len(WRONG), refused
 
 
 def test_a_driver_grows_with_its_units():
-    run(GROWS, 2, 1000)
+    python("-c", GROWS, 2, 1000, expect=0)
 
 
 COLLECTED = """
@@ -128,16 +116,16 @@ for policy in ("prophet", "fifo"):
 
 def test_the_garbage_collector_may_end_a_driver():
     """One that something in a cycle refers to, as a gluon Trainer is. Its destructor still needs the scheduler and the recorder."""
-    run(COLLECTED)
+    python("-c", COLLECTED, expect=0)
 
 
 def test_a_connection_is_asked_only_when_something_happens_on_it(tmp_path):
     """Each unit has two events, on one of 32 links; each could be asked at each of them."""
     source, library = tmp_path / "counter.c", tmp_path / "counter.so"
     source.write_text(COUNTER)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"], check=True)
+    run("cc", "-shared", "-fPIC", "-o", library, source, "-ldl", expect=0)
     links, units = 32, 2000
-    result = run(SAMPLES, links, units, LD_PRELOAD=str(library))
+    result = python("-c", SAMPLES, links, units, env={"LD_PRELOAD": str(library)}, expect=0)
     asked = [int(line.split()[1]) for line in result.stderr.splitlines() if line.startswith("TCP_INFO")]
     assert len(asked) == 1 and 0 < asked[0] <= 2 * units + 2 * links, result.stderr
 

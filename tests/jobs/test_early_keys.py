@@ -43,7 +43,6 @@ except KVStoreError as error:
 """
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("kind, when", [("number", "early"), ("text", "early"), ("number", "all")])
 def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_so(kind, when):
     """'all': the optimizer is from before as well."""
@@ -52,7 +51,6 @@ def test_keys_from_before_the_store_was_wrapped_are_sent_whole_and_the_log_says_
     assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("policy", ["prophet", "off"])
 def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
     """The servers know text keys by a number that counts those from before the store was wrapped, which the wrapper has not seen made. With
@@ -65,7 +63,6 @@ def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
             assert worker.output.count("refused: keys were initialised, or the optimizer was set, before the store was wrapped") == 2
 
 
-@pytest.mark.cluster
 def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():
     result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=["number", "optimizer"])
     assert all(worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2
@@ -94,7 +91,6 @@ print("right values", flush=True)
 """
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("early", [0, 1])
 @pytest.mark.parametrize("policy", ["prophet", "off"])
 def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, early):

@@ -1,8 +1,5 @@
 """When and where the end of a store happens that nobody refers to any more; test_exit.py shows it in jobs."""
-import subprocess
-import sys
-
-from support.cluster import package_env
+from support.commands import python
 
 SCRIPT = """
 import gc, threading, time
@@ -78,9 +75,7 @@ print("the last line", flush=True)
 
 
 def test_a_store_ends_once_and_the_collector_never_waits_for_it():
-    result = subprocess.run([sys.executable, "-c", SCRIPT], env=package_env(), timeout=60, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    lines = result.stdout.decode().splitlines()
-    assert result.returncode == 0, lines
+    lines = python("-c", SCRIPT, merged=True, expect=0).stdout.splitlines()
     assert lines[:4] == ["ended: by the last reference", "after it", "logged", "ended: by the collector"], lines
     assert lines[4:7] == ["ended: by a thread that it joins", "logged", "the last line"], lines
     assert sorted(lines[7:9]) == ["ended: at exit", "ended: at exit, by a collector that was under way"], lines

@@ -2,32 +2,15 @@
 import random
 import re
 import signal
-import subprocess
 import time
 
 import pytest
 
-from benchmarks.testbed.network import Shape, Testbed, needed_privileges
 from prophet_mx.launcher.launch import free_port
 from support.cluster import run_cluster
-from support.faults import JOB, FaultJob
+from support.faults import ABORT, JOB, LATE, LOAD, PATIENCE, QUIET, SHORT, WARN, FaultJob, told
 
 pytestmark = pytest.mark.alone
-
-WARN, ABORT = 2, 4  # seconds: PROPHET_STALL_WARN and PROPHET_STALL_ABORT here
-SHORT = {"PROPHET_STALL_WARN": str(WARN), "PROPHET_UNIT": "4000"}
-LATE = 2            # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
-LOAD = 3            # seconds more that these tests allow, where they measure wall time: the machine may be busy
-PATIENCE = 10       # seconds after the last answer at which a worker that ends with an exception has ended
-QUIET = r"worker \d: nothing has been answered for (\d+) s"
-
-
-def told(output, text, after):
-    """How often something was told; each time so many seconds after the last answer, by the watchdog's own count, or a little later."""
-    seconds = [int(found) for found in re.findall(text, output)]
-    assert all(after <= each <= after + LATE for each in seconds), f"{text}: {seconds}, not {after} to {after + LATE}"
-    return len(seconds)
-
 
 def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_without_its_scheduler_ends_by_itself():
     with FaultJob(2, 2, SHORT) as job:
@@ -149,41 +132,3 @@ def test_where_no_thread_can_be_started_the_plain_store_is_as_it_was_and_a_job_t
     assert "trained to the end" in worker.output and "Traceback" not in worker.output, worker.output
     assert worker.output.count("drain is predicted") == worker.output.count("the thread prophet_mx-nic cannot be started") == 1
     assert "WARNING drain is predicted from the measured rate; the thread prophet_mx-nic cannot be started (can't start" in worker.output
-
-
-@pytest.mark.skipif(needed_privileges() is not None, reason=str(needed_privileges()))
-def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back():
-    with Testbed(workers=2, servers=1, rate=125e6) as bed:
-        nodes = {"scheduler": "s0", "server 0": "s0", "worker 0": "w0", "worker 1": "w1"}
-
-        def spawn(label, command, env, **options):
-            env = {**env, "DMLC_PS_ROOT_URI": bed.nodes["s0"], "DMLC_NODE_HOST": bed.nodes[nodes[label]]}
-            return bed.popen(nodes[label], command, env=env, **options)
-
-        def link(state):
-            subprocess.run(["ip", "-n", bed.namespace("hub"), "link", "set", "s0", state], check=True)
-
-        with FaultJob(2, 1, {**SHORT, "PROPHET_UNIT": "40000", "LARGEST": "300000"}, spawn) as job:
-            job.runs(10, 40)
-            # For 1.2 MB of each of two workers. The queue has room for a whole iteration: it is slow, but nothing is lost.
-            bed.set_rate(1e6, Shape.for_rate(1e6, queue_time=3))
-            job.runs(1, 30)
-            began = time.monotonic()
-            job.runs(2, 60)
-            assert (time.monotonic() - began) / 2 > WARN, job.logs()
-            assert not any(told(job.output(label), QUIET, WARN) for label in job.workers), job.logs()
-            bed.set_rate(125e6)
-            job.hold()
-            link("down")
-            job.release()               # what is sent from now on gets nowhere
-            cut = time.monotonic()
-            for label in job.workers:
-                job.says(label, "are not acknowledged and sent again: the network to it is cut", WARN + LATE + LOAD, cut)
-                assert told(job.output(label), QUIET, WARN) == 1, job.logs()
-            link("up")
-            job.runs(10, 30)
-            for label in job.workers:
-                job.says(label, "it goes on, after", LATE + LOAD)
-            job.finish()
-            for label in job.workers:
-                assert job.output(label).count("it goes on, after") == 1, job.logs()

@@ -1,19 +1,19 @@
 """The launcher as a library: environment, exit codes, endings. Most jobs here are tiny programs without MXNet."""
 import json
 import os
-import re
 import signal
-import socket
-import sys
 import time
 from textwrap import dedent
+from types import SimpleNamespace
 
-import psutil
 import pytest
 
-from prophet_mx.launcher.launch import LaunchError, free_port, run_job
+import prophet_mx.launcher.launch as launch_module
+from prophet_mx.launcher.hosts import Host
+from prophet_mx.launcher.launch import LaunchError, Plan, run_job, run_plans
+from support.cluster import run_cluster
+from support.processes import PYTHON, assert_gone, pids_in
 
-PYTHON = [sys.executable, "-S", "-c"]
 LIMIT = 30  # seconds: far more than any job here needs, so that a hang is a failure and not a hung test run
 ME = {"worker 0": {"ME": "0"}, "worker 1": {"ME": "1"}}
 
@@ -23,24 +23,6 @@ def job(code, *args, **kwargs):
     prelude = "import os, signal, subprocess, sys, time\nrole, me = os.environ['DMLC_ROLE'], os.environ.get('ME')\n"
     kwargs = {"timeout": LIMIT, "grace": 1.0, **kwargs}
     return run_job(PYTHON + [prelude + dedent(code)], *args, **kwargs)
-
-
-def alive(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def pids_in(text):
-    return [int(pid) for pid in re.findall(r"pid (\d+)", text)]
-
-
-def assert_gone(pids, within=5.0):
-    deadline = time.monotonic() + within
-    while any(map(alive, pids)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert [pid for pid in pids if alive(pid)] == []
 
 
 # --- environment ---
@@ -78,17 +60,6 @@ def test_workers_share_the_cores_unless_told_otherwise(monkeypatch):
     assert {process.output.strip() for process in job(show, 5).processes} == {"1"}
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     assert {process.output.strip() for process in job(show, 2).processes} == {"7"}
-
-
-def test_free_port_can_be_listened_on_and_no_connection_takes_it_by_chance():
-    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-        low, high = map(int, file.read().split())
-    ports = [free_port() for _ in range(20)]
-    assert len(set(ports)) > 1
-    for port in ports:
-        assert low <= 11000 or not low <= port <= high
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", port))
 
 
 # --- endings ---
@@ -191,18 +162,6 @@ def test_nothing_is_left_when_the_sink_raises():
     assert_gone(pids)
 
 
-@pytest.mark.parametrize("arguments, parts", [
-    ((["true"], 0, 1), ["workers=0", "1 to 512"]),
-    ((["true"], 1, 513), ["servers=513", "1 to 512"]),
-    (([], 1, 1), ["''", "program"]),
-    ((["no-such-program"], 1, 1), ["'no-such-program'", "PATH"]),
-])
-def test_what_cannot_be_started(arguments, parts):
-    with pytest.raises(LaunchError) as caught:
-        run_job(*arguments, timeout=LIMIT)
-    assert all(part in str(caught.value) for part in parts), caught.value
-
-
 def test_a_program_that_the_kernel_refuses(tmp_path):
     program = tmp_path / "program"
     program.write_text("#!/no/such/interpreter\n")
@@ -213,9 +172,8 @@ def test_a_program_that_the_kernel_refuses(tmp_path):
 
 # --- MXNet ---
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("workers, servers", [(2, 1), (3, 2)])
-def test_a_real_dist_sync_job(run_cluster, workers, servers):
+def test_a_real_dist_sync_job(workers, servers):
     result = run_cluster("""
         import mxnet as mx
         kv = mx.kv.create('dist_sync')
@@ -233,8 +191,7 @@ def test_a_real_dist_sync_job(run_cluster, workers, servers):
     assert [p.label for p in result.processes if p.ended_by_launcher] == [], result.logs()
 
 
-@pytest.mark.cluster
-def test_a_failed_cluster_shows_every_log_and_leaves_nothing(run_cluster):
+def test_a_failed_cluster_shows_every_log_and_leaves_nothing():
     with pytest.raises(AssertionError) as caught:
         run_cluster("""
             import os
@@ -254,3 +211,11 @@ def test_a_failed_cluster_shows_every_log_and_leaves_nothing(run_cluster):
         assert part in logs
     assert len(pids_in(logs)) == 4
     assert_gone(pids_in(logs))
+
+
+def test_a_host_with_many_processes_gets_pauses_between_connections(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(launch_module, "time", SimpleNamespace(sleep=pauses.append))
+    plans = [Plan("worker", index, ["true"], {}, Host(name), b"{}") for name, count in (("a", 9), ("b", 7)) for index in range(count)]
+    assert run_plans(plans, timeout=LIMIT).exit_code == 0
+    assert len(pauses) == 1

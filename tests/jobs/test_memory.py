@@ -2,7 +2,6 @@
 import re
 
 import numpy as np
-import pytest
 
 from support.cluster import run_cluster
 from support.paths import ROOT
@@ -84,7 +83,6 @@ print("copies: %.3f" % ((psutil.Process().memory_info().rss - before) / 60e6))
 """
 
 
-@pytest.mark.cluster
 def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain_dist_sync(tmp_path):
     (tmp_path / "stop").write_text(str(ITERATIONS))
     job = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "16KiB"}, args=["scheduled", tmp_path, 0], timeout=100)
@@ -101,13 +99,11 @@ def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain
         assert [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()] == []
 
 
-@pytest.mark.cluster
 def test_references_do_not_grow_and_close_ends_the_threads():
     output = run_cluster(REFERENCES, 2, 1).workers
     assert all("references: all right" in worker.output for worker in output)
 
 
-@pytest.mark.cluster
 def test_a_worker_needs_memory_for_one_more_copy_of_the_gradients():
     """On rank 0 as well, which gives the slices their first values."""
     for worker in run_cluster(COPIES, 2, 1).workers:

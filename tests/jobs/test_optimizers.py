@@ -8,10 +8,6 @@ import pytest
 from support.cluster import package_env, run_cluster
 from support.paths import SCRIPTS
 
-mx = pytest.importorskip("mxnet")
-
-from prophet_mx.mxnet.slice_optimizer import order_matters, slicing_allowed     # noqa: E402
-
 JOB = SCRIPTS / "optimizers.py"
 PARAMETERS, STEPS = 5, 4
 
@@ -29,7 +25,6 @@ def run(names, servers, folder, *more):
     return {**found, "log": job.logs()}
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("names, servers, sliced", [(ELEMENTWISE, 1, True), (ELEMENTWISE, 2, True), (WHOLE, 1, False)])
 def test_same_weights_as_plain(names, servers, sliced, tmp_path):
     found = run(names, servers, tmp_path)
@@ -47,23 +42,15 @@ def test_same_weights_as_plain(names, servers, sliced, tmp_path):
                for a, b in zip(names.split(","), names.split(",")[1:]))
 
 
-@pytest.mark.cluster
 def test_nothing_is_scheduled_where_the_order_of_updates_matters(tmp_path):
     """With these the servers' order of updates changes the result, and in plain dist_sync it varies from run to run: here it does not.
-    The first of them decides; see the next test for each."""
+    The first of them decides; unit/mxnet/test_slice_optimizer.py has each."""
     found = run(ORDERED, 1, tmp_path, "ordered")
     for plain, passed in zip(found["plain"], found["scheduled"]):
         assert int(passed["units"]) == 0 and len(passed) == PARAMETERS * len(ORDERED.split(",")) + 1
         assert [key for key in plain if plain[key].tobytes() != passed[key].tobytes()] == []
     lines = re.findall("gradient traffic is not scheduled: the result of Nadam depends on the order", found["log"])
     assert len(lines) == 1, found["log"]
-
-
-@pytest.mark.parametrize("name", ORDERED.split(","))
-def test_what_depends_on_the_order_of_updates_is_known_and_what_is_derived_from_it_too(name):
-    made = mx.optimizer.create(name)
-    derived = type("Own", (type(made),), {})()
-    assert order_matters(made) and order_matters(derived) and not slicing_allowed(made) and not slicing_allowed(derived)
 
 
 CUSTOM = """
@@ -92,7 +79,6 @@ print("units", kv.stats()["units"])
 """
 
 
-@pytest.mark.cluster
 def test_an_optimizer_that_is_not_mxnets_own_gets_whole_gradients():
     """Also: a numbered key from before the store was wrapped is refused where others came after, without harm to the job."""
     path = os.pathsep.join([package_env()["PYTHONPATH"], str(JOB.parent)])
@@ -103,7 +89,6 @@ def test_an_optimizer_that_is_not_mxnets_own_gets_whole_gradients():
     assert result.logs().count("large gradients are not sliced: Normalised is not known to be exact on slices") == 1, result.logs()
 
 
-@pytest.mark.cluster
 def test_an_optimizer_that_needs_whole_arrays_is_refused_once_they_are_sliced():
     code = """
 import mxnet as mx
@@ -124,7 +109,6 @@ except KVStoreError as error:
     assert sum("refused" in process.output for process in result.processes if process.role == "worker") == 2
 
 
-@pytest.mark.cluster
 def test_a_store_that_is_wrapped_after_its_keys_were_made_with_names():
     """Nobody knows what the servers call the keys, so nothing may depend on it."""
     code = """

@@ -1,16 +1,6 @@
 """Workers that train come to share the total order that the profile gives, without waiting for each other."""
-from unittest import mock
-
-import mxnet as mx
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from prophet_mx.mxnet import order_exchange
-from prophet_mx.mxnet.api import bind
-from prophet_mx.mxnet.order_exchange import decoded, encoded
-from prophet_mx.planning.orders import Orders, differ
 from support.cluster import run_cluster
 
 JOB = """
@@ -101,26 +91,6 @@ print("nobody waited")
 """
 
 
-@given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n)))))
-def test_what_rank_0_sends_arrives_however_many_send_nothing(places):
-    orders = Orders(*places)
-    units = len(orders.ranks)
-    assert decoded(encoded(orders, units) + 3 * encoded(None, units)) == orders
-    assert decoded(encoded(None, units)) is None
-    assert encoded(orders, units).dtype == np.float32
-
-
-@given(st.integers(20, 200).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.integers(0, n - 1), st.integers(0, n - 1))))
-def test_orders_differ_if_a_unit_is_over_a_twentieth_away(drawn):
-    places, source, target = drawn
-    moved = list(places)
-    moved.insert(target, moved.pop(source))
-    far = max(abs(a - b) for a, b in zip(places, moved)) > len(places) / 20
-    same = list(range(len(places)))
-    assert differ(Orders(places, same), Orders(moved, same)) == differ(Orders(same, places), Orders(same, moved)) == far
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize("workers,servers,kind", [(2, 1, "strings"), (2, 1, "updates"), (4, 2, "strings")])
 def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, servers, kind):
     for worker in run_cluster(JOB, workers, servers, args=[kind]).workers:
@@ -128,7 +98,6 @@ def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, se
         assert "limited again: True failure: none" in worker.output, worker.output
 
 
-@pytest.mark.cluster
 def test_where_the_exchange_fails_training_goes_on_and_the_others_still_share_orders():
     outputs = sorted((worker.output for worker in run_cluster(JOB, 2, 1, args=["fails"]).workers), key=lambda text: "Traceback" in text)
     assert "the order of 35 units follows the profile now" in outputs[0], outputs
@@ -137,39 +106,11 @@ def test_where_the_exchange_fails_training_goes_on_and_the_others_still_share_or
     assert "failure: the exchange of orders: MXNetError" in outputs[1], outputs
 
 
-@pytest.mark.parametrize("part", ["encoded", "decoded", "mx.nd.array", "_core.Arrival"])
-def test_an_exchange_that_fails_sends_as_many_messages_as_one_that_does_not(monkeypatch, part):
-    """A worker with one message less than the others, or with one more, would spoil every later sum."""
-    def messages():
-        sent, failures = [], 0
-        monkeypatch.setattr(order_exchange.KVStore, "pushpull", lambda store, key, value, out: sent.append((push, value.asnumpy())))
-        exchange = order_exchange.OrderExchange(None, 0, 2, 3)
-        for push in range(1, 120):
-            if push == fails:
-                monkeypatch.setattr(f"prophet_mx.mxnet.order_exchange.{part}", mock.Mock(side_effect=MemoryError))
-            try:
-                exchange.clock_pushed(lambda: Orders([1, 0], [0, 1]), lambda orders: None, lambda: None)
-            except MemoryError:
-                failures += 1
-            mx.nd.waitall()
-        return sent, failures
-
-    bind()
-    fails = 0
-    healthy, _ = messages()
-    fails = 54
-    failed, failures = messages()
-    assert [push for push, _ in healthy] == [push for push, _ in failed] == [3, 5, 7, 11, 53, 55, 57, 61, 103, 105, 107, 111]
-    assert failures == 1 and all(not message.any() for push, message in failed if push > 55)
-
-
-@pytest.mark.cluster
 def test_when_the_profile_changes_all_workers_take_the_new_orders():
     job = run_cluster(TURNED, 2, 1)
     shown = [[line for line in worker.output.splitlines() if line.startswith("limited: True places")] for worker in job.workers]
     assert len(shown[0]) == 2 and shown[0] == shown[1], job.logs()
 
 
-@pytest.mark.cluster
 def test_a_worker_that_is_ahead_does_not_wait_for_the_exchange():
     assert all("nobody waited" in worker.output for worker in run_cluster(AHEAD, 2, 1, timeout=60).workers)

@@ -1,6 +1,4 @@
 """PROPHET_PROFILE: a job leaves its profile, the next one starts from it, and a file that is no profile is refused."""
-import pytest
-
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from support.cluster import run_cluster
 
@@ -26,7 +24,6 @@ def known_at_first(result):
             for line in process.output.splitlines() if "known at first:" in line]
 
 
-@pytest.mark.cluster
 def test_the_next_job_starts_from_the_profile_of_the_last(tmp_path):
     path = tmp_path / "profile.json"
     env = {"PROPHET_PROFILE": str(path), "PROPHET_UNIT": "500"}
@@ -35,7 +32,6 @@ def test_the_next_job_starts_from_the_profile_of_the_last(tmp_path):
     assert known_at_first(run_cluster(JOB, 2, 2, env=env)) == ["8", "8"]
 
 
-@pytest.mark.cluster
 def test_a_file_that_is_no_profile_ends_the_job_before_it_starts(tmp_path):
     path = tmp_path / "profile.json"
     path.write_text('{"format": "something else"}')

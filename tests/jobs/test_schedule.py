@@ -3,7 +3,6 @@ import os
 import pickle
 import subprocess
 import sys
-from pathlib import Path
 from textwrap import dedent
 
 import numpy as np
@@ -13,6 +12,7 @@ from prophet_mx.launcher.hook import with_hook
 from prophet_mx.launcher.launch import run_job
 from prophet_mx.schedule import FOLDER
 from support.cluster import PACKAGE_PATH, package_env
+from support.commands import python
 from support.paths import ROOT, SCRIPTS
 
 DOCS = ROOT / "docs"
@@ -30,12 +30,11 @@ def job(command, schedule, workers=2, **env):
 def alone(tmp_path_factory):
     """What one process without servers gets on all data, and what it wrote to stderr; it runs with the hook, too."""
     path = tmp_path_factory.mktemp("alone") / "weights.pickle"
-    done = python(str(SCRIPTS / "unmodified.py"), "alone", str(path), DMLC_ROLE="worker")
+    done = hooked(SCRIPTS / "unmodified.py", "alone", path, DMLC_ROLE="worker")
     assert done.returncode == 0, done.stderr
     return pickle.loads(path.read_bytes()), done.stderr
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("kind, start", [("module", [str(SCRIPTS / "unmodified.py")]), ("trainer", ["-m", "unmodified"])])
 def test_the_store_that_module_or_trainer_makes_of_a_string_is_scheduled(kind, start, alone, tmp_path):
     """Two workers, on half of the data each, get what one process gets on all of it."""
@@ -62,7 +61,6 @@ def test_it_is_off_unless_asked_for(schedule):
     assert [FOLDER in process.output for process in result.processes] == 3 * [schedule]
 
 
-@pytest.mark.cluster
 def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_variables_are_named(tmp_path):
     """Also: another sitecustomize, as companies have them, runs as before, and the module path of ByteScheduler works."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.custom = __file__\n")
@@ -96,29 +94,21 @@ def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_varia
     assert "BYTESCHEDULER_CREDIT_TUNING is not needed" in line and "BYTESCHEDULER_SURPRISE is not known" in line
 
 
-def python(*arguments, **env):
-    return subprocess.run([sys.executable, *arguments], env=with_hook({**os.environ, **package_env(env)}), timeout=LIMIT,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+def hooked(*arguments, **env):
+    return python(*arguments, env=with_hook(package_env(env)))
 
 
 def test_a_program_without_mxnet_is_left_alone():
-    done = python("-c", "import sys; print({'mxnet', 'prophet_mx', 'numpy'}.intersection(sys.modules) or '[]')")
+    done = hooked("-c", "import sys; print({'mxnet', 'prophet_mx', 'numpy'}.intersection(sys.modules) or '[]')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
 def test_a_python_without_prophet_mx_is_an_error_that_says_so(tmp_path):
     (tmp_path / "mxnet.py").write_text("")      # of this, only the import matters
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([FOLDER, str(tmp_path)])}
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.modules['prophet_mx'] = None; import mxnet"], env=env,
-                          timeout=LIMIT, cwd=str(tmp_path), stderr=subprocess.PIPE, universal_newlines=True)
-    assert done.returncode == 1
+    env = {"PYTHONPATH": os.pathsep.join([FOLDER, str(tmp_path)])}
+    done = python("-c", "import sys; sys.modules['prophet_mx'] = None; import mxnet", env=env, cwd=tmp_path, expect=1)
     message = f"ImportError: prophet-mx launch --schedule needs prophet_mx, which {os.path.abspath(sys.executable)} does not have"
     assert done.stderr.splitlines()[-1].startswith(message)
-
-
-def test_the_hook_is_first_on_the_path_and_there_once():
-    once = with_hook({"A": "b", "PYTHONPATH": os.pathsep.join(["x", "", "y"])})
-    assert once == {"A": "b", "PYTHONPATH": os.pathsep.join([FOLDER, "x", "y"])} == with_hook(once)
 
 
 @pytest.mark.parametrize("before", [None, "/x:/y"])

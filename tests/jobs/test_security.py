@@ -3,8 +3,6 @@ shell sees what a user gives the launcher."""
 import re
 import sys
 
-import pytest
-
 from prophet_mx.launcher.launch import run_job
 from support.cluster import run_cluster
 
@@ -38,7 +36,6 @@ kv._barrier()
 """
 
 
-@pytest.mark.cluster
 def test_a_job_on_this_machine_listens_on_the_loopback_only_shows_no_variable_and_leaves_no_file(tmp_path, monkeypatch):
     folders = {name: tmp_path / name for name in FOLDERS}
     for folder in folders.values():

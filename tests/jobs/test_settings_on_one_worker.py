@@ -40,7 +40,6 @@ SHARED = {
 }
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("settings, other, policy, units", SHARED.values(), ids=SHARED)
 def test_rank_0_decides_and_the_other_is_told_once(settings, other, policy, units, tmp_path):
     outputs, results = by_rank(*settings, f"1:timeline={tmp_path / 'trace.json'}")
@@ -53,7 +52,6 @@ def test_rank_0_decides_and_the_other_is_told_once(settings, other, policy, unit
         assert events[0]["args"]["policy"] == policy and [event for event in events if event["name"].startswith("layer0")]
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("rank", [0, 1])
 def test_all_other_settings_are_a_workers_own(rank, tmp_path):
     """The smallest limits on one worker alone, whose gradients become ready in the opposite order, wait for nobody."""
@@ -74,14 +72,12 @@ def test_all_other_settings_are_a_workers_own(rank, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == (["profile.json"] if rank == 0 else []) + [f"trace-{rank}.json"]
 
 
-@pytest.mark.cluster
 def test_an_engine_that_cannot_schedule_on_rank_0_alone_leaves_all_unscheduled():
     outputs, results = by_rank("0:MXNET_ENGINE_TYPE=NaiveEngine")
     assert [result[:2] for result in results] == 2 * [["off", "0"]]
     assert [len(re.findall("WARNING.* gradient traffic is not scheduled: .*NaiveEngine", output)) for output in outputs] == [1, 1]
 
 
-@pytest.mark.cluster
 def test_an_engine_that_cannot_schedule_on_another_worker_alone_is_an_error_there():
     job = run_cluster(JOB, 2, 1, args=["1:MXNET_ENGINE_TYPE=NaiveEngine"], timeout=40, expect=1)
     errors = re.findall(r"^prophet_mx\.errors\.KVStoreError: worker 1: (.*)$", job.logs(), re.MULTILINE)

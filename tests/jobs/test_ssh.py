@@ -1,25 +1,23 @@
 """``prophet-mx launch --hostfile``: real ssh connections to a real sshd on loopback, that has two addresses and so is two hosts."""
 import json
 import os
-import select
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from textwrap import dedent
 
 import psutil
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from jobs.test_cli import PROPHET_MX
-from jobs.test_launch import PYTHON, alive, assert_gone, pids_in
-from prophet_mx.errors import LaunchError
-from prophet_mx.launcher.hosts import Host, parse_hosts, place
+from prophet_mx.launcher.hosts import Host
+from prophet_mx.launcher.ssh import Ssh
 from support.cluster import package_env
+from support.commands import prophet_mx, run
+from support.processes import PYTHON, alive, assert_gone, pids_in, running_launcher
 from support.sshd import ADDRESSES, running_sshd
 
 LIMIT = 50      # seconds: far more than any job here needs
@@ -36,37 +34,12 @@ def hosts(tmp_path_factory):
                *(word for option in options for word in ("--ssh-option", option))]
 
 
-def environment(**more):
-    return {**os.environ, **package_env(), **more}
-
-
 def launch(*arguments, **more):
-    return subprocess.run([*PROPHET_MX, "launch", "--grace", "5", *arguments], env=environment(**more), timeout=LIMIT,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    return prophet_mx("launch", "--grace", "5", *arguments, env=more, timeout=LIMIT)
 
 
-@contextmanager
 def running(hosts, code, count):
-    """A launcher whose job has printed ``count`` pids: yields it, the pids, and a function that reads the rest of its output."""
-    launcher = subprocess.Popen([*PROPHET_MX, "launch", "--grace", "1", "--timeout", str(LIMIT), *hosts, "-n", "2", "-s", "1", "--",
-                                 *PYTHON, dedent(code)],
-                                env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
-    pids, text, deadline = [], "", time.monotonic() + LIMIT
-    try:
-        while len(pids) < count:
-            assert select.select([launcher.stdout], [], [], max(0, deadline - time.monotonic()))[0], text
-            data = os.read(launcher.stdout.fileno(), 65536)
-            assert data, f"the launcher ended early: {text}"
-            text += data.decode()
-            pids = pids_in(text[:text.rfind("\n") + 1])
-        yield launcher, pids
-    finally:
-        if launcher.poll() is None:
-            launcher.kill()
-        launcher.wait()
-        launcher.stdout.close()
-        for pid in filter(alive, pids):
-            os.kill(pid, signal.SIGKILL)
+    return running_launcher(["--grace", "1", "--timeout", str(LIMIT), *hosts], code, count, LIMIT)
 
 
 SLEEPER = """
@@ -75,7 +48,6 @@ SLEEPER = """
     """
 
 
-@pytest.mark.cluster
 def test_a_real_job_on_two_hosts(hosts, tmp_path):
     """MXNet's own servers and sockets; a script that knows nothing of prophet_mx; what it sees of its environment, and what all users
     see of it: the command in its own process and in the launcher's, variables nowhere."""
@@ -197,92 +169,43 @@ def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler on 127.0.0.1", "# server 0 on 127.0.0.1", "# worker 0 on 127.0.0.1"]
-    worker = subprocess.Popen(["bash", "-c", lines[5]], env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    worker = subprocess.Popen(["bash", "-c", lines[5]], env={**os.environ, **package_env()}, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert worker.stdout.readline().decode() == f"{[NASTY]} worker\n"
     finally:
         worker.communicate(timeout=LIMIT)
 
 
-# --- host files, without ssh ---
+# --- without a host that answers ---
 
 def test_a_dry_run_on_this_machine_can_be_run_in_a_shell():
     done = launch("-n", "2", "--dry-run", "--port", "12345", "--env", "A=" + NASTY, "--", *PYTHON,
                   "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])")
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler", "# server 0", "# worker 0", "# worker 1"]
-    shown = subprocess.run(["sh", "-c", lines[-1]], env=environment(), stdout=subprocess.PIPE, timeout=LIMIT)
-    assert shown.stdout.decode() == f"worker 12345 {NASTY}\n"
+    assert run("sh", "-c", lines[-1]).stdout == f"worker 12345 {NASTY}\n"
 
 
-def test_host_file():
-    text = "\n# all\n gpu1  slots=2 # old\nme@gpu2\taddress=10.0.0.2 slots=3\n10.0.0.9\n"
-    assert parse_hosts(text, "hosts") == [Host("gpu1", 2), Host("me@gpu2", 3, "10.0.0.2"), Host("10.0.0.9", 1)]
+needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh (Debian: apt-get install openssh-client)")
 
 
-@pytest.mark.parametrize("text, parts", [
-    ("", ["hosts", "names no host"]),
-    ("# nothing", ["hosts", "names no host"]),
-    ("a\n\na slots=2", ["hosts, line 3", "a is there twice"]),
-    ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
-    ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
-    ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
-    ("-oProxyCommand=id", ["line 1", "'-oProxyCommand=id'", "user@10.0.0.7"]),
-    ("a;id", ["line 1", "'a;id'"]),
-    ("$(id)", ["line 1", "'$(id)'"]),
-    ("x@-oProxyCommand=id", ["line 1"]),
-])
-def test_a_wrong_host_file(text, parts):
-    with pytest.raises(LaunchError) as caught:
-        parse_hosts(text, "hosts")
-    assert all(part in str(caught.value) for part in parts), caught.value
+@needs_ssh
+def test_a_host_that_never_answers_is_a_failure(tmp_path):
+    (tmp_path / "hosts").write_text("127.0.0.1\n")
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(8)
+        done = prophet_mx("launch", "--hostfile", str(tmp_path / "hosts"), "--ssh-option", f"Port={silent.getsockname()[1]}",
+                   "--ssh-option", "ConnectTimeout=1", "--", "true")
+    assert done.returncode == 255, done.stdout + done.stderr
+    assert "ended with code 255 (ssh's code for a connection that failed)" in done.stdout
 
 
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.data())
-def test_workers_and_servers_are_spread(slots, data):
-    hosts = [Host(f"h{i}", count) for i, count in enumerate(slots)]
-    workers = data.draw(st.none() | st.integers(1, sum(slots)))
-    servers = data.draw(st.none() | st.integers(1, 20))
-    placed, n_workers, n_servers = place(hosts, workers, servers)
-    of = {role: [process.host for process in placed if process.role == role] for role in ("scheduler", "server", "worker")}
-    assert of["scheduler"] == [0]
-    assert len(of["worker"]) == n_workers == (workers or sum(slots))
-    assert len(of["server"]) == n_servers == (servers or len(set(of["worker"])))
-    for role in ("server", "worker"):
-        assert [process.index for process in placed if process.role == role] == list(range(len(of[role])))
-    on = [of["worker"].count(i) for i in range(len(hosts))]
-    assert all(count <= host.slots for count, host in zip(on, hosts))
-    # A host has fewer workers than another only if it is full, or comes later in the round.
-    assert all(a >= b - (i > j) or a == hosts[i].slots for i, a in enumerate(on) for j, b in enumerate(on))
-    counts = [of["server"].count(i) for i in range(len(hosts))]
-    assert max(counts) - min(counts) <= 1
-
-
-@pytest.mark.parametrize("arguments, parts", [
-    (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
-    (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
-    (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
-    (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
-    (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
-    (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
-    (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
-])
-def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts, tmp_path):
-    (tmp_path / "FILE").write_text("no.such.host.invalid slots=2\n")
-    done = launch(*[str(tmp_path / word) if word == "FILE" else word for word in arguments], "--", "true")
-    assert done.returncode == 2 and done.stdout == ""
-    assert len(done.stderr.splitlines()) == 1, done.stderr
-    assert all(part in done.stderr for part in parts), done.stderr
-
-
-def test_a_loopback_address_among_others_is_refused(tmp_path):
-    """As Debian gives to a machine's own name: the other hosts would connect to themselves."""
-    (tmp_path / "hosts").write_text("a address=127.0.1.1\nb address=10.0.0.2\n")
-    done = launch("--hostfile", str(tmp_path / "hosts"), "--dry-run", "--", "true")
-    assert done.returncode == 2 and "127.0.1.1" in done.stderr and "'a slots=1 address=" in done.stderr
-
-
-def test_help_explains_the_host_file():
-    text = launch("--help").stdout
-    for part in ("prophet-mx launch --hostfile hosts --schedule -- python train.py", "slots=2", "--dry-run", "255"):
-        assert part in text
+@needs_ssh
+def test_a_host_has_a_minute_to_answer():
+    """As ssh itself understands what the launcher tells it: it gives up when one question more than the allowed number is due."""
+    command = Ssh((), "python", "/").command(Host("gpu1"), {})
+    known = run(command[0], "-G", *command[1:-1]).stdout
+    options = dict(line.split(None, 1) for line in known.splitlines() if " " in line)
+    assert int(options["serveraliveinterval"]) * (int(options["serveralivecountmax"]) + 1) == 60
+    assert int(options["connecttimeout"]) < 60 and options["batchmode"] == "yes"

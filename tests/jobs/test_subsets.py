@@ -2,6 +2,8 @@
 import json
 
 import pytest
+
+from support.cluster import run_cluster
 from support.paths import SCRIPTS
 
 JOB = SCRIPTS / "subsets.py"
@@ -9,7 +11,7 @@ UNIT = 16384        # bytes: up to 15 slices of a parameter
 
 
 @pytest.fixture
-def train(run_cluster, tmp_path):
+def train(tmp_path):
     """Run the job; what its workers wrote, with all outputs."""
     def run(kind, variant):
         result = run_cluster(JOB, 2, 2, args=[kind, variant, tmp_path], env={"PROPHET_UNIT": str(UNIT)})

@@ -8,14 +8,15 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from prophet_mx.monitoring.trace_file import END, TraceFile
+from prophet_mx.monitoring.trace_file import END
 from support.cluster import package_env, run_cluster
+from support.commands import prophet_mx
 from support.paths import SCRIPTS
+from support.traces import load
 
 JOB = SCRIPTS / "timeline.py"
 TIMEOUT = 60            # seconds; a job takes 3 to 5 where it has two cores to itself
@@ -27,11 +28,6 @@ UNITS = 3 * LAYERS
 def run(folder, *args, expect=0, **env):
     settings = {"PROPHET_UNIT": str(UNIT), "PROPHET_BANDWIDTH": "100MB", "PROPHET_WARMUP": "2", **env}
     return run_cluster(JOB, 2, 1, env=settings, args=[folder, *args], timeout=TIMEOUT, expect=expect)
-
-
-def load(path):
-    with open(path) as file:
-        return json.load(file)
 
 
 def slices(events, name=None):
@@ -137,11 +133,8 @@ def test_the_trace_of_a_killed_worker_is_whole(tmp_path):
 
 
 def test_the_trace_of_a_job_that_was_ended_with_ctrl_c_is_whole(tmp_path):
-    done = subprocess.run([sys.executable, "-m", "prophet_mx", "launch", "--timeout", str(TIMEOUT), "--", sys.executable, str(JOB),
-                           str(tmp_path), str(LAYERS), str(ELEMENTS), "1", "interrupt"],
-                          env={**os.environ, **package_env({"PROPHET_TIMELINE": str(tmp_path / "t.json")})}, timeout=2 * TIMEOUT,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 130, done.stdout
+    done = prophet_mx("launch", "--timeout", TIMEOUT, "--", sys.executable, JOB, tmp_path, LAYERS, ELEMENTS, 1, "interrupt",
+                      env={"PROPHET_TIMELINE": str(tmp_path / "t.json")}, timeout=2 * TIMEOUT, merged=True, expect=130)
     for rank in range(2):
         assert len(slices(load(tmp_path / f"t-{rank}.json"), "answer")) > 5 * UNITS, done.stdout
 
@@ -174,30 +167,6 @@ def test_a_store_that_is_not_scheduled_says_so(tmp_path):
     assert "no timeline is written" in result.logs()
     assert not list(tmp_path.iterdir())
 
-
-# -- the file --------------------------------------------------------------------------------------------------------------------
-
-def test_the_file_is_whole_after_every_write(tmp_path):
-    path = tmp_path / "t.json"
-    file = TraceFile(str(path), b'{"n":0}')
-    for count in range(1, 50):
-        assert load(path) == [{"n": n} for n in range(count)]
-        file.append(b',\n{"n":%d}' % count)
-    file.close()
-    assert len(load(path)) == 50
-
-
-def test_an_old_trace_is_replaced_and_nothing_else_is(tmp_path):
-    old, target, link = tmp_path / "old.json", tmp_path / "target", tmp_path / "link.json"
-    old.write_text("x" * 1000)
-    TraceFile(str(old), b"1").close()
-    assert load(old) == [1]
-    target.write_text("precious")
-    link.symlink_to(target)
-    for path in (link, Path("/dev/null"), tmp_path):
-        with pytest.raises(OSError):
-            TraceFile(str(path), b"1")
-    assert target.read_text() == "precious" and link.is_symlink() and Path("/dev/null").is_char_device()
 
 
 def test_the_file_of_a_killed_writer_is_whole(tmp_path):

@@ -1,14 +1,5 @@
 """What is not scheduled: other versions of MXNet, stores that are not dist_sync's, MXNet's own P3. It behaves as without the wrapper."""
-import types
-
-import pytest
-
-from prophet_mx import ScheduledKVStore, UnsupportedMXNetError
 from support.cluster import run_cluster
-
-mx = pytest.importorskip("mxnet")
-
-from prophet_mx.mxnet import api                                                # noqa: E402
 
 REASON = "gradient traffic is not scheduled: "
 
@@ -39,39 +30,10 @@ print("policy", kv.stats())
 """
 
 
-@pytest.mark.cluster
 def test_another_mxnet_is_refused_and_trains_unscheduled_with_the_policy_off():
     [worker] = run_cluster(OTHER_VERSION, 1, 1).workers
     assert "refused: MXNet 1.8.0 is installed, but prophet_mx knows the engine layout of MXNet 1.9.x only" in worker.output
     assert "PROPHET_POLICY=off" in worker.output and "policy {'policy': 'off'}" in worker.output
-
-
-@pytest.mark.parametrize("version", ["1.8.0", "1.10.0", "1.90", "2.0.0b1"])
-def test_only_the_series_whose_engine_is_known_is_used(version, monkeypatch):
-    monkeypatch.setattr(api, "_bound", False)
-    monkeypatch.setattr(mx, "__version__", version)
-    with pytest.raises(UnsupportedMXNetError, match=f"MXNet {version} is installed"):
-        api.bind()
-
-
-def test_a_library_that_lacks_a_function_is_refused(monkeypatch):
-    monkeypatch.setattr(api, "_bound", False)
-    monkeypatch.setattr(mx.base, "_LIB", types.SimpleNamespace(_name="/lib/libmxnet.so"))
-    with pytest.raises(UnsupportedMXNetError, match="the MXNet library at /lib/libmxnet.so lacks a function: .*MX"):
-        api.bind()
-
-
-def test_a_local_store_passes_through_and_says_so_once(caplog):
-    plain, out = mx.kv.create("local"), mx.nd.zeros((4,))
-    kv = ScheduledKVStore(plain)
-    kv.set_optimizer(mx.optimizer.create("test"))           # adds gradients to weights
-    kv.init("a", mx.nd.ones((4,)))
-    for _ in range(3):
-        kv.push("a", [mx.nd.ones((4,)), mx.nd.ones((4,))])
-    kv.pull("a", out=out)
-    assert kv.type == "local" and (out == 1 + 3 * 2).asnumpy().all() and kv.stats() == {"policy": "off"}
-    assert [record.getMessage() for record in caplog.records if record.name == "prophet_mx"] == [
-        REASON + "the store is 'local', not dist_sync"]
 
 
 # Updates of whole numbers add up to the same in any order.
@@ -99,7 +61,6 @@ print("type", kv.type, kv.stats())
 """
 
 
-@pytest.mark.cluster
 def test_an_asynchronous_store_passes_through():
     for worker in run_cluster(ASYNC, 2, 1).workers:
         assert "type dist_async {'policy': 'off'}" in worker.output
@@ -125,7 +86,6 @@ print("type", kv.type, kv.stats())
 """
 
 
-@pytest.mark.cluster
 def test_mxnets_own_p3_passes_through():
     for worker in run_cluster(P3, 2, 1, env={"DMLC_PS_VAN_TYPE": "p3"}).workers:
         assert "type dist_sync {'policy': 'off'}" in worker.output

@@ -2,7 +2,7 @@
 
 usage: stress.py ROUNDS [SEED]
 
-MXNet is not loaded. The events and what is checked are those of unit/core/test_scheduler.py; the driver's thread runs beside Python's.
+MXNet is not loaded. The events and what is checked are those of tests/support/scheduler_model.py; the driver's thread runs beside Python's.
 """
 import random
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from prophet_mx import _core
-from unit.core.test_scheduler import POLICIES, WIDE, Cluster, Model, install_steps
+from support.scheduler_model import POLICIES, WIDE, Cluster, Model, install_steps, random_event
 
 
 def job(rng):
@@ -28,20 +28,8 @@ def events(rng):
     model = Model(*job(rng))
     iteration = 0
     for _ in range(200):
-        model.t += rng.choice([0, 1e-5, 1e-3, 0.1])
-        event = rng.choice(["ready", "ready", "drain", "done", "decide", "iteration", "steps", "wrong"])
-        idle, sent = model.of_state("idle"), model.of_state("sent")
-        if event == "ready" and idle:
-            model.ready(rng.choice(idle), iteration)
-        elif event == "drain":
-            model.drain(rng.randrange(model.links), rng.choice([1, 40, 3000, 10**9]))
-        elif event == "done" and sent:
-            model.done(rng.choice(sent))
-        elif event == "iteration":
-            iteration += 1
-        elif event == "decide":
-            model.decide()
-        elif event == "steps" and rng.random() < 0.2:
+        iteration, event = random_event(model, rng, iteration, ("steps", "wrong"))
+        if event == "steps" and rng.random() < 0.2:
             install_steps(model, rng)
         elif event == "wrong":
             wrong_use(model, rng)

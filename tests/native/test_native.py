@@ -1,11 +1,10 @@
 """What 'make check-native' runs under sanitizers, here on the ordinary build and short; and its own parts."""
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support.cluster import package_env
+from support.commands import python
 
 NATIVE = Path(__file__).resolve().parent
 sys.path.append(str(NATIVE))
@@ -15,13 +14,11 @@ import check  # noqa: E402
 
 @pytest.mark.parametrize("script, amount", [("stress.py", "12"), ("engine.py", "25")])
 def test_the_stress_of_the_native_code(script, amount):
-    done = subprocess.run([sys.executable, str(NATIVE / script), amount], env={**package_env(), "PATH": ""}, timeout=60,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 0 and f": {amount} " in done.stdout, done.stdout
+    assert f": {amount} " in python(NATIVE / script, amount, expect=0).stdout
 
 
 def test_only_leaks_of_our_own_allocations_count():
-    ours = "Direct leak of 8 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in grow /x/prophet_mx/_core/scheduler.cpython-311.so+0x2"
+    ours = "Direct leak of 8 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in grow /x/prophet_mx/_core/drain.so+0x2"
     python = "Direct leak of 9 byte(s)\n    #0 0x7f in malloc (libasan.so+0x1)\n    #1 0x7e in PyMem_Malloc\n    #2 0x7d in f /x/_core.c.so"
     assert check.own_leaks(f"==1==ERROR\n\n{python}\n\n{ours}\n\nSUMMARY") == [ours]
 

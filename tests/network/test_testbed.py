@@ -8,9 +8,7 @@ import time
 
 import pytest
 
-from benchmarks.testbed import Testbed, TestbedError, measure, needed_privileges
-from benchmarks.testbed import __main__ as command_line
-from benchmarks.testbed import network
+from benchmarks.testbed import Testbed, TestbedError, measure, network
 from benchmarks.testbed.emulated import Task
 from benchmarks.testbed.job import run_job
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
@@ -18,13 +16,8 @@ from support.paths import ROOT
 
 pytestmark = pytest.mark.alone
 
-MISSING = needed_privileges()
 CELL = ["-m", "benchmarks.run", "--cell", "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
         "--methods", "pushpull", "--repeats", "1", "--warmup", "2"]
-
-
-def needs_testbed(test):
-    return pytest.mark.netns(pytest.mark.skipif(MISSING is not None, reason=str(MISSING))(test))
 
 
 def small_profile(path=None):
@@ -65,7 +58,6 @@ def start_cell(tmp_path, *more):
     return process, inside
 
 
-@needs_testbed
 def test_links_give_their_rate_both_ways_and_queue_little():
     before = host_links()
     with Testbed(workers=2, servers=1, rate=25e6) as bed:
@@ -76,15 +68,12 @@ def test_links_give_their_rate_both_ways_and_queue_little():
     assert namespaces_of(os.getpid()) == [] and host_links() == before
 
 
-@needs_testbed
 def test_with_more_servers_than_workers_the_workers_links_are_the_limit():
     with Testbed(workers=1, servers=2, rate=25e6) as bed:
         goodput = measure(bed, seconds=1)
     assert 0.7 * 25e6 < goodput.link <= 25e6
 
 
-@needs_testbed
-@pytest.mark.cluster
 def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):
     before = host_links()
     process, inside = start_cell(tmp_path, "--iterations", "5", "--name", "short", "--results", str(tmp_path))
@@ -102,8 +91,6 @@ def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):
     assert not [pid for pid in inside if alive(pid)]
 
 
-@needs_testbed
-@pytest.mark.cluster
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_cell_leaves_nothing(tmp_path, number):
     before = host_links()
@@ -115,8 +102,6 @@ def test_an_interrupted_cell_leaves_nothing(tmp_path, number):
     assert not [pid for pid in inside if alive(pid)]
 
 
-@needs_testbed
-@pytest.mark.cluster
 def test_what_a_killed_testbed_left_is_removed_by_the_next_start(tmp_path):
     process, inside = start_cell(tmp_path, "--iterations", "1000")
     process.kill()
@@ -131,14 +116,11 @@ def test_what_a_killed_testbed_left_is_removed_by_the_next_start(tmp_path):
     assert namespaces_of(os.getpid()) == []
 
 
-@needs_testbed
-@pytest.mark.cluster
 def test_a_failing_worker_ends_the_job_with_its_output():
     with Testbed(workers=2, servers=1, rate=25e6) as bed, pytest.raises(TestbedError, match="PROPHET_NONSENSE"):
         run_job(bed, small_profile(), Task("", 2, wrap=True), {"PROPHET_NONSENSE": "1"}, timeout=90)
 
 
-@needs_testbed
 def test_the_network_is_removed_when_building_it_fails(monkeypatch):
     real = network._run
 
@@ -150,17 +132,3 @@ def test_the_network_is_removed_when_building_it_fails(monkeypatch):
     with pytest.raises(TestbedError, match="tc failed"), Testbed(workers=1, servers=1, rate=25e6):
         pass
     assert namespaces_of(os.getpid()) == []
-
-
-def test_without_root_one_line_says_so_and_the_exit_code_is_its_own(monkeypatch, capsys):
-    monkeypatch.setattr(network.os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(network.shutil, "which", lambda tool: "/sbin/" + tool)
-    assert command_line.main(["goodput"]) == 3
-    assert capsys.readouterr().err.splitlines() == [
-        "error: the testbed needs root: it makes network namespaces and shapes their links"]
-
-
-@pytest.mark.parametrize("workers, servers, rate", [(0, 1, 125e6), (1, 0, 125e6), (2, 1, 1e6), (2, 1, 2e10), (300, 1, 125e6)])
-def test_impossible_clusters_are_refused(workers, servers, rate):
-    with pytest.raises(TestbedError):
-        Testbed(workers, servers, rate)

@@ -1,12 +1,10 @@
 """The digits example, run as a user runs it: a real job of one server and two workers."""
-import os
 import re
-import subprocess
-import sys
 
 import pytest
 
-from support.cluster import package_env, run_cluster
+from support.cluster import run_cluster
+from support.commands import python
 from support.paths import ROOT
 
 for module in ("mxnet", "PIL", "sklearn", "tqdm"):
@@ -70,7 +68,5 @@ def test_too_low_accuracy_is_an_error(tmp_path):
 
 
 def test_without_a_launcher_says_how_to_start(tmp_path):
-    done = subprocess.run([sys.executable, str(EXAMPLE)], cwd=str(tmp_path), env={**os.environ, **package_env(light=False)}, timeout=LIMIT,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 2 and "prophet-mx launch" in done.stdout, done.stdout
+    assert "prophet-mx launch" in python(EXAMPLE, cwd=tmp_path, light=False, merged=True, expect=2).stdout
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import prophet_mx
-from jobs.test_cli import cli as run_cli
 from prophet_mx import Config, _core
 from prophet_mx.cli import main as cli
 from prophet_mx.exit_codes import EXIT_STALLED, EXIT_TIMEOUT
@@ -19,6 +18,7 @@ from prophet_mx.planning.partition import UNIT_SECONDS, UNIT_SHARE
 from prophet_mx.planning.placement import BIGARRAY_BOUND
 from prophet_mx.sizes import MAX_UNIT
 from support.cluster import package_env
+from support.commands import cli as run_cli, python
 from support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -30,10 +30,7 @@ def site(tmp_path_factory):
     """The folder of the built site."""
     pytest.importorskip("mkdocs", reason="needs the extra docs")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(ROOT / "mkdocs.yml"), "-d", str(folder)],
-                          env={**os.environ, **package_env()}, timeout=120, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                          universal_newlines=True)
-    assert done.returncode == 0, done.stdout
+    python("-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder, timeout=120, expect=0)
     return folder
 
 

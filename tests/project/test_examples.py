@@ -1,10 +1,10 @@
 """The ImageNet examples: the commands of their README run as they stand there, and the parts they are made of."""
+from support import commands
 import io
 import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from itertools import chain
@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.cluster import package_env
 from support.paths import ROOT
 
 for module in ("mxnet", "PIL"):
@@ -43,11 +42,8 @@ def run(command, folder, expect=0):
     if words[0] == "prophet-mx":        # a checkout has no such script
         words[:1] = [sys.executable, "-m", "prophet_mx"]
         words[words.index("--"):words.index("--")] = ["--timeout", str(LIMIT)]
-    env = {**os.environ, **package_env(), "PATH": os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]}
-    done = subprocess.run(words, cwd=str(folder), env=env, timeout=2 * LIMIT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == expect, f"{command}\nended with {done.returncode}\n{done.stdout}"
-    return done.stdout
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    return commands.run(*words, cwd=folder, env={"PATH": path}, timeout=2 * LIMIT, merged=True, expect=expect).stdout
 
 
 @pytest.fixture(scope="module")

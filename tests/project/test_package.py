@@ -1,23 +1,21 @@
 """What is published: the source distribution is complete, builds a wheel, and the wheel imports without MXNet as documented."""
 import re
 import shutil
-import subprocess
 import sys
 import tarfile
 import zipfile
 
 import pytest
+
+from support import commands
 from support.paths import ROOT
 
 NOT_SOURCE = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "*.so", "*.c", "__pycache__", ".*_cache",
                                     ".hypothesis", ".demo")
 
 
-def run(*command, cwd, timeout=300):
-    done = subprocess.run([str(part) for part in command], cwd=str(cwd), timeout=timeout, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}"
-    return done.stdout
+def run(*command, cwd):
+    return commands.run(*command, cwd=cwd, timeout=300, package=False, merged=True, expect=0).stdout
 
 
 def templates():
@@ -66,8 +64,7 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
 
 
 def test_without_mxnet_the_store_says_which_extra_to_install(published):
-    done = subprocess.run([str(published / "venv/bin/python"), "-c", "from prophet_mx import ScheduledKVStore"], cwd=str(published),
-                          timeout=60, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+    done = commands.run(published / "venv/bin/python", "-c", "from prophet_mx import ScheduledKVStore", cwd=published, package=False)
     assert done.returncode != 0
     message = done.stderr.strip().splitlines()[-1]
     assert "MXNetMissingError" in message and "MXNet 1.9.1" in message
@@ -78,9 +75,7 @@ def test_the_console_script(published):
     """With a stand-in for MXNet: the command itself never imports it."""
     (published / "mxnet.py").write_text("raise SystemExit('mxnet was imported')\n")
     for command in ([published / "venv/bin/prophet-mx"], [published / "venv/bin/python", "-m", "prophet_mx"]):
-        done = subprocess.run([*map(str, command), "--help"], cwd=str(published), env={"PYTHONPATH": str(published)}, timeout=60,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-        assert done.returncode == 0, done.stderr
+        done = commands.run(*command, "--help", cwd=published, env={"PYTHONPATH": str(published)}, package=False, expect=0)
         assert done.stdout.startswith("usage: prophet-mx") and "launch" in done.stdout
 
 
@@ -88,8 +83,8 @@ def test_the_version_is_the_same_everywhere(published):
     [wheel] = (published / "wheel").iterdir()
     version = wheel.name.split("-")[1]
     (published / "mxnet.py").write_text("")
-    done = subprocess.run([str(published / "venv/bin/prophet-mx"), "--version"], cwd=str(published), env={"PYTHONPATH": str(published)},
-                          timeout=60, stdout=subprocess.PIPE, universal_newlines=True)
-    assert done.returncode == 0 and done.stdout == f"prophet-mx {version}\n"
+    done = commands.run(published / "venv/bin/prophet-mx", "--version", cwd=published, env={"PYTHONPATH": str(published)}, package=False,
+                        expect=0)
+    assert done.stdout == f"prophet-mx {version}\n"
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest and newest.group(1) == version

@@ -4,7 +4,6 @@ Where a cluster would start processes, stand-ins for its programs (mpirun, srun,
 What is started is the real thing: MXNet's scheduler, servers and workers with the variables that the recipe gives them.
 """
 import os
-import subprocess
 import sys
 from textwrap import dedent
 
@@ -13,7 +12,8 @@ import pytest
 from prophet_mx.launcher.hosts import parse_hosts
 from prophet_mx.launcher.launch import free_port, run_job
 from support.cluster import package_env
-from support.paths import ROOT, SCRIPTS
+from support.commands import run
+from support.paths import ROOT
 
 CLUSTERS = ROOT / "examples" / "clusters"
 SCRIPTS = sorted(path for path in CLUSTERS.rglob("*") if path.suffix in (".sh", ".sbatch"))
@@ -56,16 +56,15 @@ def programs(folder, **texts):
     return f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
-def run(*command, **env):
-    return subprocess.run([str(word) for word in command], env={**os.environ, **package_env(env)}, timeout=LIMIT,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+def recipe(*command, **env):
+    return run(*command, env=env)
 
 
 def test_scripts_parse_and_can_be_run():
     assert [path.name for path in SCRIPTS] == ["mpirun.sh", "role.sh", "train.sbatch"]
     for path in SCRIPTS:
         assert os.access(str(path), os.X_OK), path
-        assert run("bash", "-n", path).returncode == 0
+        assert recipe("bash", "-n", path).returncode == 0
 
 
 def test_the_host_file():
@@ -75,12 +74,11 @@ def test_the_host_file():
 
 # --- MPI ---
 
-@pytest.mark.cluster
 def test_mpi_runs_a_real_job(tmp_path):
     path = programs(tmp_path / "bin", mpirun=MPIRUN, hostname="#!/bin/sh\necho 127.0.0.1 10.9.9.9\n")
     (tmp_path / "train.py").write_text(TRAIN)
     # SLURM_PROCID: as inside of a Slurm job, where it is that of the job's script. PORT would make every process listen on it.
-    done = run(CLUSTERS / "mpi" / "mpirun.sh", "1", "1", "--host", "a:3,b", "--", sys.executable, tmp_path / "train.py",
+    done = recipe(CLUSTERS / "mpi" / "mpirun.sh", "1", "1", "--host", "a:3,b", "--", sys.executable, tmp_path / "train.py",
                PATH=path, SLURM_PROCID="0", DMLC_NODE_HOST="127.0.0.1", PORT=str(free_port()))
     assert done.returncode == 0, done.stderr
     assert done.stdout == "rank 0 of 1 sum [1.0, 1.0, 1.0, 1.0, 1.0]\n", done.stderr
@@ -92,7 +90,7 @@ def test_mpi_runs_a_real_job(tmp_path):
     (["1", "0", "--", "true"], "servers and workers come first"), (["1", "1", "--host", "a"], "no command"),
     (["1", "1", "--"], "no command")])
 def test_mpi_says_what_is_wrong(arguments, part):
-    done = run(CLUSTERS / "mpi" / "mpirun.sh", *arguments)
+    done = recipe(CLUSTERS / "mpi" / "mpirun.sh", *arguments)
     assert done.returncode == 2 and part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -102,7 +100,7 @@ JOB = {"DMLC_NUM_SERVER": "2", "DMLC_NUM_WORKER": "3", "DMLC_PS_ROOT_URI": "10.0
 @pytest.mark.parametrize("rank, size", [("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE"),
                                         ("PMIX_RANK", "OTHER"), ("SLURM_PROCID", "SLURM_NTASKS")])
 def test_roles_by_rank(rank, size):
-    roles = [run(CLUSTERS / "role.sh", "sh", "-c", 'echo "$DMLC_ROLE $1 ${PORT-none}"', "-", "two  words", PORT="1",
+    roles = [recipe(CLUSTERS / "role.sh", "sh", "-c", 'echo "$DMLC_ROLE $1 ${PORT-none}"', "-", "two  words", PORT="1",
                  **{**JOB, rank: str(i), size: "6"}).stdout for i in range(6)]
     assert roles == [f"{role} two  words none\n" for role in ["scheduler"] + 2 * ["server"] + 3 * ["worker"]]
 
@@ -111,7 +109,7 @@ def test_roles_by_rank(rank, size):
     ({}, "no rank found"), ({"SLURM_PROCID": "1", "SLURM_NTASKS": "5"}, "5 processes were started, but the job has 6"),
     ({"SLURM_PROCID": "1", "DMLC_PS_ROOT_URI": ""}, "DMLC_PS_ROOT_URI is not set")])
 def test_a_role_that_cannot_be_told(env, part):
-    done = run(CLUSTERS / "role.sh", "true", **{**JOB, **env})
+    done = recipe(CLUSTERS / "role.sh", "true", **{**JOB, **env})
     assert done.returncode == 2 and part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -124,7 +122,7 @@ def test_a_role_that_cannot_be_told(env, part):
 def test_slurm_starts_its_processes_with_srun(numbers, tasks, role, tmp_path):
     path = programs(tmp_path / "bin", srun=SRUN, hostname="#!/bin/sh\necho 10.0.0.7 10.9.9.9\n")
     show = 'echo "$DMLC_ROLE of $DMLC_NUM_SERVER+$DMLC_NUM_WORKER at $DMLC_PS_ROOT_URI:$DMLC_PS_ROOT_PORT: $1 ${PORT-none}"'
-    done = run(CLUSTERS / "slurm" / "train.sbatch", "sh", "-c", show, "-", "two  words", PATH=path, SLURM_JOB_NUM_NODES="2",
+    done = recipe(CLUSTERS / "slurm" / "train.sbatch", "sh", "-c", show, "-", "two  words", PATH=path, SLURM_JOB_NUM_NODES="2",
                SLURM_JOB_ID="31234", SLURM_SUBMIT_DIR=str(CLUSTERS), PORT="80", **numbers)
     assert done.returncode == 0, done.stderr
     assert f"srun <--nodes=2>\nsrun <--ntasks={tasks}>\nsrun <--distribution=cyclic>" in done.stdout
@@ -136,7 +134,7 @@ def test_slurm_starts_its_processes_with_srun(numbers, tasks, role, tmp_path):
     ([], {}, "no command"), (["true"], {}, "not a Slurm job"),
     (["true"], {"SLURM_JOB_NUM_NODES": "2", "SLURM_SUBMIT_DIR": "/"}, "submit from examples/clusters")])
 def test_slurm_says_what_is_wrong(arguments, env, part):
-    done = run(CLUSTERS / "slurm" / "train.sbatch", *arguments, **env)
+    done = recipe(CLUSTERS / "slurm" / "train.sbatch", *arguments, **env)
     assert done.returncode == 2 and part in done.stderr and len(done.stderr.splitlines()) == 1
 
 
@@ -187,7 +185,6 @@ def test_kubernetes_manifest_fits_together(manifest):
     assert len({str(container(job)["command"]) for job in jobs.values()}) == 1
 
 
-@pytest.mark.cluster
 def test_the_variables_of_the_kubernetes_manifest_make_a_real_job(manifest, tmp_path):
     """On this machine: the Service's name, which only a cluster knows, becomes a name of this machine."""
     (tmp_path / "train.py").write_text(TRAIN)

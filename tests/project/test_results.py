@@ -1,12 +1,14 @@
 """What is made of results: the tables, whether repeats agree, and the simulator's error."""
 import csv
 import json
+import re
 
 import pytest
 
-from benchmarks import processor, repeatability, validate_simulator
+from benchmarks import predictions, processor, repeatability, validate_simulator
 from benchmarks.report import compact
 from benchmarks.validate_simulator import predict, read
+from support.paths import ROOT
 
 CELL = "resnet18_v1,workers=2,servers=1,rho=1,compute=0.2,rate=1Gbit"
 OTHER = "mobilenetv2_1.0,workers=4,servers=2,rho=1,compute=0.2,rate=0.5Gbit"
@@ -115,3 +117,8 @@ def test_the_table_of_processor_time_has_a_column_per_method():
     assert lines[0].endswith("| p3 | fifo |") and lines[2] == "| **workers** | all | **50** | **10** |"
     assert lines[3:5] == ["| | copies | 30 | 10 |", "| | messages | 20 | 0 |"]
     assert "| **servers** | all | **0** | **1** |" in lines and "| time / bound | | 1.250 | 1.100 |" in lines
+
+
+def test_published_measurements_are_predicted_with_a_median_error_under_10_percent(capsys):
+    assert predictions.main([str(ROOT / "benchmarks" / "results" / "quick.csv")]) == 0
+    assert re.search(r"^predicted: \d+ rows of \d+ cells, median error \d\.\d%", capsys.readouterr().out, re.MULTILINE)

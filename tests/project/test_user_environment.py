@@ -2,17 +2,14 @@
 
 Two more such jobs are in jobs/test_exactness.py and jobs/test_exit.py, and the demo's in test_demo.py.
 """
-import os
 import re
 import shlex
-import subprocess
 import sys
 
-from support.cluster import package_env
+from support.commands import prophet_mx
 from support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-LIMIT = 60
 
 # Before the README's lines, and after them. What a server, and the scheduler, does is all done inside "import mxnet".
 BEFORE = """
@@ -43,9 +40,7 @@ def test_the_readmes_lines_train_with_the_readmes_command(tmp_path):
     [command] = re.findall(r"^prophet-mx (launch -n 2 -s 1 -- python train.py)", README, re.MULTILINE)
     (tmp_path / "train.py").write_text(BEFORE + lines + AFTER)
     arguments = [sys.executable if word == "python" else word for word in shlex.split(command)]
-    done = subprocess.run([sys.executable, "-m", "prophet_mx", *arguments], cwd=str(tmp_path), timeout=LIMIT, stdin=subprocess.DEVNULL,
-                          env={**os.environ, **package_env(light=False)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    assert done.returncode == 0, done.stdout
+    done = prophet_mx(*arguments, cwd=tmp_path, light=False, merged=True, expect=0)
     roles = re.findall(r"(scheduler|server|worker) runs Python \(.*\) with everything$", done.stdout, re.MULTILINE)
     assert sorted(roles) == ["scheduler", "server", "worker", "worker"], done.stdout
     # Two parameters, ten epochs of eight batches.

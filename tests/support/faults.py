@@ -1,5 +1,6 @@
 """Jobs whose processes a test stops, kills and starts again: nothing else ends them, so that what each does by itself can be seen."""
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,19 @@ from support.cluster import package_env
 from support.paths import SCRIPTS
 
 JOB = SCRIPTS / "faults.py"
+WARN, ABORT = 2, 4  # seconds: PROPHET_STALL_WARN and PROPHET_STALL_ABORT here
+SHORT = {"PROPHET_STALL_WARN": str(WARN), "PROPHET_UNIT": "4000"}
+LATE = 2            # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
+LOAD = 3            # seconds more that these tests allow, where they measure wall time: the machine may be busy
+PATIENCE = 10       # seconds after the last answer at which a worker that ends with an exception has ended
+QUIET = r"worker \d: nothing has been answered for (\d+) s"
+
+
+def told(output: str, text: str, after: float) -> int:
+    """How often something was told; each time so many seconds after the last answer, by the watchdog's own count, or a little later."""
+    seconds = [int(found) for found in re.findall(text, output)]
+    assert all(after <= each <= after + LATE for each in seconds), f"{text}: {seconds}, not {after} to {after + LATE}"
+    return len(seconds)
 
 
 class FaultJob:

@@ -1,6 +1,5 @@
 """Profiles of MXNet's model zoo: sizes known from the literature, compute split sensibly, files that can be made again."""
 import math
-import os
 
 import pytest
 
@@ -8,11 +7,7 @@ from benchmarks.profiles import STANDARD, build_profile, main
 from prophet_mx.errors import ProfileError
 from prophet_mx.planning.bound import rho
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from support.paths import ROOT
-
-pytest.importorskip("mxnet")
-
-DATA = ROOT / "benchmarks" / "profiles_data"
+from support.profiles import DATA
 
 # Learned parameters in millions, arrays. Gluon's ResNet v1 has biases in the 1x1 convolutions of its bottlenecks.
 KNOWN = {
@@ -35,7 +30,7 @@ def test_sizes_are_those_of_the_models(model):
 
 @pytest.mark.parametrize("model", STANDARD)
 def test_the_stored_profiles_are_what_the_script_makes(model):
-    assert build_profile(model) == GradientProfile.load(os.path.join(DATA, model + ".json"))
+    assert build_profile(model) == GradientProfile.load(str(DATA / f"{model}.json"))
 
 
 def test_a_profile_does_not_depend_on_what_was_built_before():

@@ -1,178 +1,11 @@
 """The compiled scheduler against random events: what it lets go, what it may hold back, and that workers never lock each other."""
-import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from prophet_mx import policies
 from prophet_mx._core import Scheduler
-
-POLICIES = tuple(policies.POLICIES)
-WIDE = -1
-IDLE = 16384                                                   # in flight up to here counts as an idle link
-
-
-class Model:
-    """One scheduler, and its own account of what it was told and what it did."""
-
-    def __init__(self, policy, links, window, lead, units, rate=1e6):
-        self.policy = policy
-        self.links = links
-        self.scheduler = Scheduler(policy, links, window, lead, rate)
-        self.units = units                                      # (bytes, link, position)
-        for i, (size, link, position) in enumerate(units):
-            assert self.scheduler.add_unit(size, link, i, position=position) == i
-        self.state = ["idle"] * len(units)
-        self.rounds = [-1] * len(units)
-        self.urgency = [None] * len(units)
-        self.released = [0] * links                             # payload bytes
-        self.drained = [0] * links
-        self.sequence = 0
-        self.sent = []                                          # every unit ever sent, in order
-        self.iteration = 0
-        self.t = 0.0
-        self.literal = policy == "prophet-icpp21" and window == 0
-        self.step_of, self.due = [], []
-        self.newest, self.began, self.arrived = -1, 0.0, -1     # the paper's rule: iteration, its start, the latest step
-
-    def set_steps(self, step_of, due):
-        self.scheduler.set_steps(step_of, due)
-        self.step_of, self.due = step_of, due
-
-    def share(self, unit):
-        size, link, _ = self.units[unit]
-        return size // self.links if link == WIDE else size
-
-    def uses(self, unit, link):
-        return self.units[unit][1] in (WIDE, link)
-
-    def order(self, unit):
-        return self.rounds[unit], self.units[unit][2]
-
-    def of_state(self, state, link=None):
-        return [u for u in range(len(self.units)) if self.state[u] == state and (link is None or self.uses(u, link))]
-
-    def unanswered(self, link, before=None):
-        return sum(self.share(u) for u in self.of_state("sent", link) if before is None or self.order(u) < before)
-
-    def unanswered_urgent(self, link, unit):
-        return sum(self.share(u) for u in self.of_state("sent", link) if self.urgency[u] < self.urgency[unit])
-
-    def limit(self, link, name):
-        return self.scheduler.link_state(link)[name]
-
-    def window_open(self, unit, link):
-        in_flight = self.released[link] - self.drained[link]
-        if self.literal:
-            interval = self.interval()
-            return (in_flight + self.share(unit) <= self.limit(link, "rate") * interval) if interval > 0 else in_flight <= IDLE
-        return self.policy == "credit" or in_flight < self.limit(link, "window")
-
-    def interval(self):
-        """Seconds until the next step of the newest iteration is due; 0 if none is."""
-        if self.arrived + 1 >= len(self.due):
-            return 0
-        return max(0, self.began + self.due[self.arrived + 1] - self.t)
-
-    def lead_allows(self, unit, link):
-        lead = self.limit(link, "lead")
-        if self.unanswered(link) < lead or (self.policy != "credit" and self.unanswered_urgent(link, unit) < lead / 8):
-            return True
-        head = min(self.of_state("ready", link), key=self.order)
-        return unit == head and self.unanswered(link, self.order(unit)) < lead
-
-    def links_of(self, unit):
-        return [link for link in range(self.links) if self.uses(unit, link)]
-
-    # -- events --------------------------------------------------------------------------------------------------------------------
-
-    def ready(self, unit, iteration):
-        self.scheduler.ready(unit, iteration, self.t)
-        self.state[unit] = "ready"
-        self.rounds[unit] += 1
-        self.urgency[unit] = (self.sequence, 0) if self.policy == "fifo" else (iteration, unit)
-        self.sequence += 1
-        if iteration > self.newest:
-            self.newest, self.began, self.arrived = iteration, self.t, -1
-        if iteration == self.newest and self.step_of:
-            self.arrived = max(self.arrived, self.step_of[unit])
-        self.scheduler.check()
-
-    def use(self, positions):
-        """Another total order, and no lead limit until ``scheduler.set_unlimited(False)``."""
-        self.units = [(size, link, position) for (size, link, _), position in zip(self.units, positions)]
-        self.scheduler.set_unlimited(True)
-        for unit, position in enumerate(positions):
-            self.scheduler.set_place(unit, unit, position)
-        self.scheduler.check()
-
-    def drain(self, link, amount):
-        self.drained[link] = min(self.released[link], self.drained[link] + amount)
-        self.scheduler.drained(link, self.drained[link], self.t)
-        self.scheduler.check()
-
-    def done(self, unit):
-        self.scheduler.done(unit, self.t)
-        self.state[unit] = "idle"
-        for link in self.links_of(unit):                        # an answer proves drain; the account here follows
-            self.drained[link] = max(self.drained[link], self.scheduler.link_state(link)["drained"])
-        self.scheduler.check()
-
-    def decide(self):
-        """Ask, verify each unit let go against the account, then what is still held; when to ask again."""
-        out, wake = self.scheduler.decide(self.t)
-        self.scheduler.check()
-        for unit in out:
-            assert self.state[unit] == "ready", f"unit {unit} was released though it is {self.state[unit]}"
-            self.verify_release(unit)
-            self.state[unit] = "sent"
-            self.sent.append(unit)
-            for link in self.links_of(unit):
-                self.released[link] += self.share(unit)
-        for unit, state in enumerate(self.state):
-            assert self.scheduler.unit_state(unit) == state
-        assert self.scheduler.units_released == len(self.sent)
-        assert self.scheduler.bytes_released == sum(self.units[u][0] for u in self.sent)
-        self.verify_held(wake)
-        return wake
-
-    def verify_release(self, unit):
-        for link in self.links_of(unit):
-            state = self.scheduler.link_state(link)
-            assert self.lead_allows(unit, link), f"unit {unit} passed the lead limit of link {link}: {state}"
-            in_flight = self.released[link] - self.drained[link]
-            most = 4 * state["window"] if self.policy == "prophet" else 0          # of a predicted block
-            assert self.window_open(unit, link) or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
-        for other in self.of_state("ready"):
-            if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
-                assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
-                    f"unit {unit} went before unit {other}, which is more urgent and free to go")
-
-    def verify_held(self, wake):
-        """Whatever waits, waits for a limit; and if it waits for a window, somebody is told when to look again."""
-        waits_for_window = False
-        for link in range(self.links):
-            ready = [u for u in self.of_state("ready", link) if self.units[u][1] == link]
-            if not ready:
-                continue
-            free = sorted((u for u in ready if self.lead_allows(u, link)), key=lambda u: self.urgency[u])
-            if free and self.window_open(free[0], link):
-                # Only a more urgent unit for all servers, which waits for another link's window, keeps it back.
-                blockers = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
-                            and all(self.lead_allows(u, k) for k in range(self.links))]
-                assert any(self.urgency[u] < self.urgency[f] for u in blockers for f in free), (
-                    f"link {link} idles though units {free} may go: {self.scheduler.link_state(link)}")
-                waits_for_window = True
-            waits_for_window |= bool(free)
-        wide = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
-                and all(self.lead_allows(u, link) for link in range(self.links))]
-        if wide:                                                # the most urgent of them goes first, also where a smaller one would fit
-            waits_for_window = True
-            unit = min(wide, key=lambda u: self.urgency[u])
-            assert not all(self.window_open(unit, link) for link in range(self.links)), f"unit {unit} may go and does not"
-        assert not waits_for_window or self.t <= wake < math.inf, f"something waits for a window, and nobody wakes: {wake}"
+from support.scheduler_model import POLICIES, WIDE, Cluster, Model, install_steps, random_event
 
 
 @st.composite
@@ -187,13 +20,6 @@ def jobs(draw, max_links=3, wide=True):
             draw(st.sampled_from([0, 1, 50, 5000])), units)
 
 
-def install_steps(model, rng):
-    count = len(model.units)
-    steps = rng.randint(1, 4)
-    members = sorted((rng.randrange(-1, steps) for _ in range(count)), reverse=True)             # -1: in none
-    model.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
-
-
 @settings(max_examples=300)
 @given(jobs(), st.randoms(use_true_random=False))
 def test_one_scheduler_under_random_events(job, rng):
@@ -202,19 +28,7 @@ def test_one_scheduler_under_random_events(job, rng):
     if rng.random() < 0.5:
         install_steps(model, rng)
     for _ in range(60):
-        model.t += rng.choice([0, 1e-5, 1e-3, 0.1])
-        event = rng.choice(["ready", "ready", "drain", "done", "decide", "iteration"])
-        idle, sent = model.of_state("idle"), model.of_state("sent")
-        if event == "ready" and idle:
-            model.ready(rng.choice(idle), iteration)
-        elif event == "drain":
-            model.drain(rng.randrange(model.links), rng.choice([1, 40, 3000, 10**9]))
-        elif event == "done" and sent:
-            model.done(rng.choice(sent))
-        elif event == "iteration":
-            iteration += 1
-        elif event == "decide":
-            model.decide()
+        iteration, _ = random_event(model, rng, iteration)
 
 
 @settings(max_examples=200)
@@ -240,96 +54,6 @@ def test_every_unit_is_sent_exactly_once_per_ready(job, rng):
                 if rng.random() < 0.5:
                     model.done(unit)
         assert [model.sent.count(u) for u in range(len(model.units))] == expected
-
-
-class Cluster:
-    """Several workers: a unit is answered everywhere once all workers have sent it."""
-
-    def __init__(self, job, workers, iterations, rng, barrier, positions=None):
-        self.positions = positions                          # of another total order, which the workers change to one after the other
-        self.using, self.limited = set(), set(range(workers))
-        self.workers = [Model(*job) for _ in range(workers)]
-        self.rng = rng
-        self.barrier = barrier
-        self.units = range(len(job[-1]))
-        # What each iteration pushes is the same on all workers; the order in which it becomes ready is not.
-        pushed = [rng.sample(self.units, rng.randint(1, len(self.units))) for _ in range(iterations)]
-        self.todo = [[(i, unit) for i, units in enumerate(pushed) for unit in self.shuffled(units, w)] for w in range(workers)]
-        self.total = sum(map(len, pushed))
-        self.answers = []                                   # (worker, unit) on their way
-
-    def shuffled(self, units, worker):
-        units = sorted(units)
-        if self.rng.random() < 0.5:
-            self.rng.shuffle(units)
-        return units if worker % 2 else units[::-1]
-
-    def may_become_ready(self, w):
-        """Places in its list of the gradients that worker w could make now, each after the last answer of its own."""
-        model, found, seen = self.workers[w], [], set()
-        for place, (iteration, unit) in enumerate(self.todo[w]):
-            if self.barrier and iteration != self.todo[w][0][0]:
-                break
-            if self.barrier and iteration != model.iteration and any(state != "idle" for state in model.state):
-                break                                       # the forward pass needs all values of the iteration before
-            if unit not in seen and model.state[unit] == "idle":
-                found.append(place)
-            seen.add(unit)
-        return [("ready", (w, place)) for place in (found[:1] if self.barrier else found)]
-
-    def events(self):
-        found = [("answer", i) for i in range(len(self.answers))]
-        for w, model in enumerate(self.workers):
-            found += self.may_become_ready(w)
-            found += [("drain", (w, link)) for link in range(model.links) if model.released[link] > model.drained[link]]
-            if self.positions and w not in self.using:
-                found.append(("use", (w, None)))
-            if len(self.using) == len(self.workers) and w not in self.limited:
-                found.append(("limit", (w, None)))
-        return found
-
-    def run(self):
-        counts = [[0] * len(self.units) for _ in self.workers]
-        answered = [0] * len(self.units)
-        while True:
-            events = self.events()
-            if not events:
-                break
-            kind, what = self.rng.choice(events)
-            if kind == "answer":
-                w, unit = self.answers.pop(what)
-                self.workers[w].done(unit)
-            elif kind == "ready":
-                w, place = what
-                iteration, unit = self.todo[w].pop(place)
-                self.workers[w].iteration = iteration
-                self.workers[w].ready(unit, iteration)
-            elif kind == "use":
-                w, _ = what
-                self.workers[w].use(self.positions)
-                self.using.add(w)
-                self.limited.remove(w)
-            elif kind == "limit":
-                w, _ = what
-                self.workers[w].scheduler.set_unlimited(False)
-                self.limited.add(w)
-            else:
-                w, link = what
-                self.workers[w].drain(link, self.rng.choice([10, 10**9]))
-            model = self.workers[w]
-            model.t += 1e-4
-            before = len(model.sent)
-            model.decide()
-            for unit in model.sent[before:]:
-                counts[w][unit] += 1
-                if min(count[unit] for count in counts) > answered[unit]:
-                    answered[unit] += 1
-                    self.answers += [(k, unit) for k in range(len(self.workers))]
-        for w, model in enumerate(self.workers):
-            assert not self.todo[w] and not model.of_state("ready") and not model.of_state("sent"), (
-                f"deadlock: worker {w} is left with {model.of_state('ready')} ready, {model.of_state('sent')} unanswered, "
-                f"{len(self.todo[w])} to come")
-            assert len(model.sent) == self.total
 
 
 @pytest.mark.parametrize("barrier", [True, False], ids=["forward waits for all", "each waits for its own"])

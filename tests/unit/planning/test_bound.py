@@ -2,18 +2,13 @@
 import math
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import (Sending, communication_seconds, finishing_order, lower_bound, rho, scaled_to_rho, sendings,
                                        worker_rate)
-from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
-
-
-def make(sizes, forward, backward, steps=None):
-    gradients = [Gradient(f"g{index}", *fields) for index, fields in enumerate(zip(sizes, forward, backward))]
-    return GradientProfile("tiny", gradients, steps or [[index] for index in reversed(range(len(sizes)))])
+from prophet_mx.profiling.gradient_profile import GradientProfile
+from support.profiles import make_profile
 
 
 def durations(profile, rate):
@@ -102,7 +97,7 @@ def tiny(draw, most=4):
         else:
             steps[-1].append(index)
     backward = draw(short.filter(any))
-    return make(sizes, draw(short), backward, steps)
+    return make_profile(sizes, draw(short), backward, steps)
 
 
 @settings(max_examples=150, deadline=None)
@@ -117,13 +112,13 @@ def test_no_schedule_beats_the_bound_and_strict_priority_reaches_it(profile, ite
 @settings(max_examples=40, deadline=None)
 @given(tiny(most=3))
 def test_no_schedule_beats_the_bound_by_switching_within_a_slot(profile):
-    halves = make([2 * g.bytes for g in profile.gradients], [2 * g.forward for g in profile.gradients],
+    halves = make_profile([2 * g.bytes for g in profile.gradients], [2 * g.forward for g in profile.gradients],
                   [2 * g.backward for g in profile.gradients], profile.steps)
     assert Machine(halves).fastest(2) == 2 * 2 * lower_bound(profile, 1.0)
 
 
 def test_a_schedule_that_is_not_urgent_first_can_miss_the_bound():
-    profile = make([2, 4], [3, 1], [2, 1])
+    profile = make_profile([2, 4], [3, 1], [2, 1])
     machine = Machine(profile)
     assert lower_bound(profile, 1.0) == 9
     assert machine.run(5, min) == 5 * 9
@@ -133,8 +128,8 @@ def test_a_schedule_that_is_not_urgent_first_can_miss_the_bound():
 def test_a_bound_worked_out_by_hand():
     # Backward ends at 3. Gradient 1 (4 bytes) is sent from 1, interrupted at 3 by gradient 0 (2 bytes, until 5), and sent
     # from 5 to 7; forward 0 runs from 5 to 8, forward 1 from 8 to 9. Compute alone is 7, the bytes alone 6.
-    profile = make([2, 4], [3, 1], [2, 1])
-    late = make([2, 4], [3, 1], [2, 1], [[0, 1]])
+    profile = make_profile([2, 4], [3, 1], [2, 1])
+    late = make_profile([2, 4], [3, 1], [2, 1], [[0, 1]])
     assert replay(profile, 1.0) == [Sending(1, 0, 2), Sending(0, 2, 4), Sending(1, 4, 6)]
     assert lower_bound(profile, 1.0) == 9
     assert replay(late, 1.0) == [Sending(0, 0, 2), Sending(1, 2, 6)]
@@ -153,7 +148,7 @@ def profiles(draw):
     borders = sorted(draw(st.sets(st.integers(1, count - 1))) if count > 1 else ())
     edges = [0] + borders + [count]
     steps = [list(range(low, high)) for low, high in zip(edges, edges[1:])][::-1]
-    return make(sizes, draw(column), draw(column), steps)
+    return make_profile(sizes, draw(column), draw(column), steps)
 
 
 RATES = st.floats(1e2, 1e8)
@@ -177,7 +172,7 @@ def test_a_faster_link_never_raises_the_bound(profile, rate, factor):
 def test_a_larger_gradient_never_lowers_the_bound(profile, rate, which, more):
     sizes = [g.bytes for g in profile.gradients]
     sizes[which % len(sizes)] += more
-    larger = make(sizes, [g.forward for g in profile.gradients], [g.backward for g in profile.gradients], profile.steps)
+    larger = make_profile(sizes, [g.forward for g in profile.gradients], [g.backward for g in profile.gradients], profile.steps)
     assert lower_bound(larger, rate) >= lower_bound(profile, rate) * (1 - 1e-9)
 
 
@@ -223,7 +218,7 @@ def test_what_becomes_ready_later_and_is_less_urgent_does_not_divide_a_sending()
 
 
 def test_scaling_to_a_ratio_changes_sizes_and_not_times():
-    profile = make([10**6, 3 * 10**6], [0.2, 0.2], [0.3, 0.3])
+    profile = make_profile([10**6, 3 * 10**6], [0.2, 0.2], [0.3, 0.3])
     scaled = scaled_to_rho(profile, 1e6, 2.0)
     assert rho(scaled, 1e6) == pytest.approx(2.0, rel=1e-5)
     assert scaled.compute_seconds == profile.compute_seconds
@@ -242,7 +237,7 @@ def test_a_workers_share_of_the_busiest_link():
 
 @pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "fast", None])
 def test_a_rate_that_is_none_is_rejected(rate):
-    profile = make([1], [1], [1])
+    profile = make_profile([1], [1], [1])
     for use in (lower_bound, communication_seconds, rho):
         with pytest.raises(ConfigError, match="rate"):
             use(profile, rate)

@@ -1,14 +1,10 @@
 """How gradients become units: the size of a unit, and the slices of a gradient."""
 import doctest
-from types import SimpleNamespace
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from prophet_mx.mxnet.agreement import Agreeing
-from prophet_mx.mxnet.keys import KeyBook, Shape
+from prophet_mx import ConfigError
 from prophet_mx.planning import partition
 from prophet_mx.planning.partition import cut, unit_bytes
 from prophet_mx.sizes import MAX_UNIT, MIN_UNIT
@@ -40,25 +36,6 @@ def test_no_slice_reaches_the_number_of_elements_that_mxnet_spreads_over_servers
     assert max(part.stop - part.start for part in slices) <= most
 
 
-def test_each_slice_of_half_precision_is_on_one_of_two_servers():
-    """6 MB of fp16 in units of 4 MB, which have 2 million elements."""
-    book = KeyBook(2, 1000 * 1000)
-    book.add("w", Shape((3_000_000,), np.float16, 3_000_000, 6_000_000))
-    slices = Agreeing(None, book, False).slices(MAX_UNIT)["w"]
-    names = book.new_keys(len(slices))
-    for name in names:
-        book.made(name)
-    assert {book.server_of(name, part.stop - part.start) for name, part in zip(names, slices)} == {0, 1}
-
-
-@pytest.mark.parametrize("servers, sliced", [(1, True), (2, False)])
-def test_no_more_slices_are_made_than_mxnet_can_place(servers, sliced):
-    """Text keys are numbered as they come, and with several servers MXNet's placement overflows at 215,330."""
-    book = KeyBook(servers, 1000 * 1000)
-    book.add("w", Shape((900_000,), np.float32, 900_000, 3_600_000))
-    assert bool(Agreeing(SimpleNamespace(rank=1), book, False).slices(8)) == sliced
-
-
 @given(rate=st.floats(1e4, 1e11), total=st.integers(0, 10**11), workers=st.integers(1, 5000))
 def test_a_unit_keeps_within_its_limits_and_grows_with_each_of_its_reasons(rate, total, workers):
     size = unit_bytes("prophet", rate, total, None, workers)
@@ -77,3 +54,16 @@ def test_a_server_gets_no_more_messages_than_it_can_take(workers):
 
 def test_what_the_user_sets_is_taken_as_it_is():
     assert unit_bytes("prophet", 1e9, 10**9, 1234, 64) == 1234
+
+
+@pytest.mark.parametrize("call", [
+    lambda: cut(-1, 4, 16), lambda: cut(10, 4, None), lambda: cut(10.0, 4, 16), lambda: cut(10, 4, float("nan")), lambda: cut(10, 4, -1),
+    lambda: unit_bytes("fastest", 1e6, 10, None), lambda: unit_bytes("prophet", float("nan"), 10, None),
+    lambda: unit_bytes("prophet", -1.0, 10, None), lambda: unit_bytes("prophet", 1e6, "10", None), lambda: unit_bytes("fifo", 1e6, 10, 0)])
+def test_layouts_of_wrong_sizes(call):
+    with pytest.raises(ConfigError, match="allowed: "):
+        call()
+
+
+def test_the_smallest_units_of_a_huge_gradient_are_a_million():
+    assert len(cut(2**40, 4, 4)) == 2**20

@@ -1,42 +1,24 @@
 """The simulator: against times worked out by hand, against the lower bound, and against itself without its shortcuts."""
-import csv
 import math
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.mxnet.keys import KeyBook, Shape
-from prophet_mx.planning.bound import lower_bound, scaled_to_rho
+from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.partition import cut
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
-from prophet_mx.simulation.compute_times import with_compute
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
 from prophet_mx.simulation.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
                                              simulate, worker_classes)
-from support.cluster import package_env
+from support.profiles import make_profile, network_like
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
 RATE = 1e8
-
-
-def make(sizes, forward, backward, steps=None):
-    gradients = [Gradient(f"g{index}", *fields) for index, fields in enumerate(zip(sizes, forward, backward))]
-    return GradientProfile("tiny", gradients, steps or [[index] for index in reversed(range(len(sizes)))])
-
-
-def network_like():
-    """A model of 24 layers in 6 steps whose last layers hold most bytes, at rho 0.95 on a link that two workers share."""
-    sizes = [4 * 2500 * (1 + index) ** 2 for index in range(24)]
-    profile = make(sizes, [0.01] * 24, [0.02] * 24, [list(range(20 - 4 * step, 24 - 4 * step)) for step in range(6)])
-    return scaled_to_rho(profile, 59e6, 0.95)
 
 
 CLASSIC = Cluster(118e6, workers=2, servers=1)
@@ -57,7 +39,7 @@ def checked(monkeypatch):
 
 # -- by hand ---------------------------------------------------------------------------------------------------------------
 
-ONE = make([10**6], [0.01], [0.02])
+ONE = make_profile([10**6], [0.01], [0.02])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -81,7 +63,7 @@ def test_one_gradient(policy, cluster, seconds):
 
 def test_plain_sends_the_urgent_gradient_behind_the_large_one():
     # 1: ready 10, up 60, down 110. 0: ready 20, up 70 behind it, down 120. Forward: 120 to 130, 130 to 140 (ms).
-    profile = make([10**6, 5 * 10**6], [0.01, 0.01], [0.01, 0.01])
+    profile = make_profile([10**6, 5 * 10**6], [0.01, 0.01], [0.01, 0.01])
     units = [Unit(1, 5 * 10**6, 0), Unit(0, 10**6, 0)]
     result = simulate(profile, Cluster(RATE, 1, 1), "plain", units)
     assert result.seconds == pytest.approx(0.14)
@@ -95,7 +77,7 @@ def test_plain_sends_the_urgent_gradient_behind_the_large_one():
 @pytest.mark.parametrize("policy", ["priority", "prophet"])
 def test_slices_let_the_urgent_gradient_pass(policy):
     # Bound: 0 goes first, 20 to 30; 1 before and after, until 70; forward 30 to 40 and 70 to 80 (ms).
-    profile = make([10**6, 5 * 10**6], [0.01, 0.01], [0.01, 0.01])
+    profile = make_profile([10**6, 5 * 10**6], [0.01, 0.01], [0.01, 0.01])
     result = simulate(profile, Cluster(RATE, 1, 1), policy)
     assert result.bound == pytest.approx(0.08)
     assert result.seconds < 0.09
@@ -105,7 +87,7 @@ def test_slices_let_the_urgent_gradient_pass(policy):
 
 
 def test_a_spread_gradient_uses_all_links():
-    profile = make([4 * 10**6], [0.0], [0.0])
+    profile = make_profile([4 * 10**6], [0.0], [0.0])
     for workers in (1, 4):
         result = simulate(profile, Cluster(RATE, workers, 4), "plain")
         assert result.units == (Unit(0, 4 * 10**6, SPREAD),)
@@ -115,7 +97,7 @@ def test_a_spread_gradient_uses_all_links():
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_compute_hides_little_communication(policy):
-    profile = make([4000] * 10, [0.01] * 10, [0.02] * 10)
+    profile = make_profile([4000] * 10, [0.01] * 10, [0.02] * 10)
     result = simulate(profile, Cluster(RATE, 2, 2), policy)
     assert 0.3 < result.seconds < 0.301
 
@@ -123,15 +105,15 @@ def test_compute_hides_little_communication(policy):
 def test_communication_alone_is_a_pipeline():
     # Ten units of 10 ms: up one after the other, each down while the next goes up.
     units = [Unit(0, 10**6, 0)] * 10
-    result = simulate(make([10**7], [0.0], [0.0]), Cluster(RATE, 1, 1), "plain", units)
+    result = simulate(make_profile([10**7], [0.0], [0.0]), Cluster(RATE, 1, 1), "plain", units)
     assert result.seconds == pytest.approx(0.11)
     for policy in SCHEDULED:
-        bounded = simulate(make([10**7], [0.0], [0.0]), Cluster(RATE, 1, 1), policy, units, window=2 * 10**6, lead=4 * 10**6)
+        bounded = simulate(make_profile([10**7], [0.0], [0.0]), Cluster(RATE, 1, 1), policy, units, window=2 * 10**6, lead=4 * 10**6)
         assert bounded.seconds == pytest.approx(0.11, rel=0.02)
 
 
 def test_a_straggler_determines_the_time():
-    profile = make([40000] * 10, [0.01] * 10, [0.02] * 10)
+    profile = make_profile([40000] * 10, [0.01] * 10, [0.02] * 10)
     for policy in POLICIES:
         result = simulate(profile, Cluster(RATE, 16, 4, straggler=1.5), policy)
         assert [worker.count for worker in result.workers] == [1, 15]
@@ -167,7 +149,7 @@ def jobs(draw):
     times = [draw(st.lists(milliseconds, min_size=count, max_size=count)) for _ in range(2)]
     cuts = sorted(draw(st.sets(st.integers(1, count - 1)))) if count > 1 else []
     edges = [0, *cuts, count]
-    profile = make(sizes, *times, [list(range(a, b)) for a, b in reversed(list(zip(edges, edges[1:])))])
+    profile = make_profile(sizes, *times, [list(range(a, b)) for a, b in reversed(list(zip(edges, edges[1:])))])
     cost = st.sampled_from([0.0, 1e-5, 1e-3])
     cluster = Cluster(draw(st.sampled_from([1e6, 1e8, 1e10])), draw(st.integers(1, 4)), draw(st.integers(1, 4)), rtt=draw(cost),
                       message_bytes=draw(st.sampled_from([0, 300])), message_seconds=draw(cost),
@@ -200,7 +182,7 @@ def test_schedulers_stay_consistent(checked):
 
 def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
     """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other for ever."""
-    profile = make([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
+    profile = make_profile([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
     units = make_units(profile, 1)
 
     class Disagreeing(event_loop.Simulation):
@@ -253,7 +235,7 @@ def test_symmetry_changes_no_result(policy, cluster):
 
 def test_servers_of_one_kind_are_simulated_once():
     """A spread gradient on 3 servers is one on each."""
-    profile = make([4 * 10**6, 400], [0.01, 0.01], [0.01, 0.01])
+    profile = make_profile([4 * 10**6, 400], [0.01, 0.01], [0.01, 0.01])
     cluster = Cluster(RATE, 2, 3)
     spread = simulate(profile, cluster, "plain", [Unit(1, 400, 0), Unit(0, 3999999, SPREAD), Unit(0, 1, 0)])
     each = simulate(profile, cluster, "plain", [Unit(1, 400, 0)] + [Unit(0, 1333333, server) for server in range(3)]
@@ -306,7 +288,7 @@ def test_a_seed_gives_the_same_again_and_another_does_not():
 
 
 def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
-    profile = make([4], [0.1], [0.2])
+    profile = make_profile([4], [0.1], [0.2])
     few = simulate(profile, Cluster(1e12, 4, 1, jitter=0.2), "plain", iterations=100)
     many = simulate(profile, Cluster(1e12, 1000, 1, jitter=0.2), "plain", iterations=100)
     assert sum(worker.count for worker in many.workers) == 1000 and len(many.workers) == MAX_CLASSES
@@ -319,7 +301,7 @@ def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
 
 @pytest.mark.parametrize("servers", [1, 3, 8])
 def test_units_are_on_the_servers_where_mxnet_has_them(servers):
-    profile = make([4 * 10, 4 * 10**6, 4 * 70000, 4 * 20], [0.0] * 4, [0.0] * 4)
+    profile = make_profile([4 * 10, 4 * 10**6, 4 * 70000, 4 * 20], [0.0] * 4, [0.0] * 4)
     for unit in (0, 100000):
         book = KeyBook(servers, 10**6)
         for gradient in profile.gradients:
@@ -348,7 +330,7 @@ def test_default_units_are_those_of_the_policy_in_the_agreed_order():
 
 def test_odd_bytes_are_not_lost():
     for size in (1, 2, 7, 100003):
-        assert sum(unit.bytes for unit in make_units(make([size], [0.0], [0.0]), 1, 30000)) == size
+        assert sum(unit.bytes for unit in make_units(make_profile([size], [0.0], [0.0]), 1, 30000)) == size
 
 
 @pytest.mark.parametrize("field, value", [
@@ -372,12 +354,12 @@ def test_wrong_arguments_are_named():
 
 
 def test_a_job_without_compute_or_costs():
-    assert simulate(make([4, 4], [0.0] * 2, [0.0] * 2), Cluster(1e13, 1, 1), "prophet").seconds < 1e-9
+    assert simulate(make_profile([4, 4], [0.0] * 2, [0.0] * 2), Cluster(1e13, 1, 1), "prophet").seconds < 1e-9
 
 
 def test_a_thousand_workers_take_seconds():
     steps = [list(range(190 - 10 * step, 200 - 10 * step)) for step in range(20)]
-    profile = make([4 * 40000] * 200, [0.5e-3] * 200, [1e-3] * 200, steps)
+    profile = make_profile([4 * 40000] * 200, [0.5e-3] * 200, [1e-3] * 200, steps)
     begin = time.process_time()
     for policy in POLICIES:
         assert simulate(profile, Cluster(1.25e9, 1000, 1000, rtt=1e-4), policy).ratio >= 1
@@ -386,91 +368,5 @@ def test_a_thousand_workers_take_seconds():
 
 # -- a recorded profile ----------------------------------------------------------------------------------------------------
 
-RECORDED = GradientProfile("job", [Gradient(name, 400, ready=ready) for name, ready in (("a", 0.06), ("b", 0.02), ("c", 0.0))],
-                           [[2], [1], [0]])
-
-
-def test_a_recorded_profile_gets_compute_times():
-    profile = with_compute(RECORDED, 0.12)
-    assert profile.compute_seconds == pytest.approx(0.12)
-    # The recorded intervals, and 20 ms before the first step.
-    assert profile.backward_ready_times() == pytest.approx((0.08, 0.04, 0.02))
-    assert [gradient.forward for gradient in profile.gradients] == pytest.approx([0.02, 0.01, 0.01])
-    assert with_compute(RECORDED, 0.07).backward_ready_times() == pytest.approx((0.06, 0.02, 0.0))
-    with pytest.raises(ConfigError, match="--compute 0.05 is not allowed; allowed: more than the 0.06 s"):
-        with_compute(RECORDED, 0.05)
-
 
 # -- the command -----------------------------------------------------------------------------------------------------------
-
-def cli(*arguments):
-    command = [sys.executable, "-m", "prophet_mx", "simulate", *map(str, arguments)]
-    return subprocess.run(command, env={**os.environ, **package_env()}, timeout=120, stdin=subprocess.DEVNULL,
-                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
-
-
-@pytest.fixture
-def profile_file(tmp_path):
-    path = tmp_path / "profile.json"
-    network_like().save(str(path))
-    return path
-
-
-def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
-    target = tmp_path / "table.csv"
-    done = cli("--profile", profile_file, "--bandwidth", "944M,1.25GB/s", "--workers", "2,4", "--servers", 1, "--csv", target)
-    assert (done.returncode, done.stderr) == (0, "")
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("tiny: 24 gradients in 6 steps, ") and len(lines) == 2 + 4 * len(POLICIES)
-    assert lines[1].split() == ["policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup"]
-    rows = list(csv.DictReader(target.read_text().splitlines()))
-    assert [row["policy"] for row in rows] == list(POLICIES) * 4
-    expected = simulate(network_like(), CLASSIC, "prophet")
-    assert float(rows[3]["seconds"]) == expected.seconds
-    assert lines[5].split() == ["prophet", "944", "Mbit/s", "2", "1", f"{1e3 * expected.seconds:.1f}", f"{1e3 * expected.bound:.1f}",
-                                f"{expected.ratio:.3f}", f"{float(rows[0]['seconds']) / expected.seconds:.2f}"]
-
-
-def test_the_command_s_options_reach_the_simulation(profile_file):
-    done = cli("--profile", profile_file, "--bandwidth", "118MB", "--servers", 1, "--policy", "priority", "--compute", "500ms",
-               "--size", 0.5, "--rtt", "200us", "--overhead", 300, "--message-time", "20us", "--server-time", "30us",
-               "--server-rate", "1GB", "--jitter", 0.1, "--straggler", 1.2, "--seed", 7, "--iterations", 4)
-    profile = network_like().scaled(0.5, 0.5)
-    cluster = Cluster(118e6, 2, 1, 2e-4, 300, 2e-5, 3e-5, 1e-9, 0.1, 1.2)
-    seconds = {policy: simulate(profile, cluster, policy, seed=7, iterations=4).seconds for policy in ("plain", "priority")}
-    line = done.stdout.splitlines()[2].split()
-    assert len(done.stdout.splitlines()) == 3 and line[0] == "priority", done.stderr
-    assert line[5] == f"{1e3 * seconds['priority']:.1f}"
-    assert line[8] == f"{seconds['plain'] / seconds['priority']:.2f}"
-
-
-def test_a_recorded_profile_needs_a_compute_time(tmp_path):
-    path = tmp_path / "recorded.json"
-    RECORDED.save(str(path))
-    done = cli("--profile", path, "--bandwidth", "1Gbit")
-    assert done.returncode == 2 and "has no compute times; allowed: with --compute" in done.stderr
-    done = cli("--profile", path, "--bandwidth", "1Gbit", "--compute", "120ms")
-    assert done.returncode == 0 and "compute 120.0 ms" in done.stdout, done.stderr
-
-
-@pytest.mark.parametrize("option, value", [
-    ("--bandwidth", "10Gbi"), ("--bandwidth", "0"), ("--bandwidth", ""), ("--workers", "2,x"), ("--servers", "0"),
-    ("--policy", "magic"), ("--rtt", "-1"), ("--rtt", "nan"), ("--overhead", "1.5"), ("--message-time", "3h"),
-    ("--jitter", "2"), ("--straggler", "0.5"), ("--compute", "0"), ("--size", "inf"), ("--seed", "x"), ("--iterations", "0"),
-    ("--csv", "/there/is/no/such/directory")])
-def test_a_wrong_option_is_one_line(profile_file, option, value):
-    done = cli("--profile", profile_file, *(() if option == "--bandwidth" else ("--bandwidth", "1Gbit")), f"{option}={value}")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert len(done.stderr.splitlines()) == 1
-    assert option in done.stderr and repr(value.split(",")[-1]) in done.stderr and "allowed: " in done.stderr
-
-
-def test_a_missing_profile_is_one_line(tmp_path):
-    done = cli("--profile", tmp_path / "none.json", "--bandwidth", "1Gbit")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "none.json" in done.stderr
-
-
-def test_help_has_an_example_and_the_exit_codes():
-    done = cli("--help")
-    assert done.returncode == 0
-    assert "prophet-mx simulate --profile" in done.stdout and "exit codes:" in done.stdout

@@ -1,15 +1,15 @@
 """Where MXNet is not installed: the package imports, its commands work, and only the store is missing, with words how to get it."""
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from cluster import package_env
+from support import commands
+from support.cluster import PACKAGE_PATH
+from support.paths import ROOT
 
-PROFILE = Path(__file__).resolve().parents[1] / "benchmarks" / "profiles_data" / "mobilenetv2_1.0.json"
+PROFILE = ROOT / "benchmarks" / "profiles_data" / "mobilenetv2_1.0.json"
 
 # Python runs this before anything else, in this process and in those that it starts: import and find_spec go as if there were no MXNet.
 NOT_INSTALLED = "import sys\nsys.modules['mxnet'] = None\n"
@@ -29,12 +29,10 @@ def python(tmp_path):
     """Run Python without MXNet, in an empty folder."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NOT_INSTALLED)
-    env = {**os.environ, **package_env(light=False)}
-    env["PYTHONPATH"] = os.pathsep.join([str(tmp_path / "site"), env["PYTHONPATH"]])
+    path = os.pathsep.join([str(tmp_path / "site"), PACKAGE_PATH])
 
     def run(*arguments):
-        return subprocess.run([sys.executable, *map(str, arguments)], cwd=tmp_path, env=env, timeout=120, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        return commands.python(*arguments, env={"PYTHONPATH": path}, cwd=tmp_path, light=False, timeout=120)
     return run
 
 

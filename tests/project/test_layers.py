@@ -9,7 +9,8 @@ from typing import Dict, Iterator, List, Set
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[1]
+from support.paths import ROOT
+
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PACKAGE = ROOT / "prophet_mx"
 COMPILED = ROOT / "_ext"

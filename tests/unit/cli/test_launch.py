@@ -1,0 +1,61 @@
+"""The command ``prophet-mx launch``, as far as it starts nothing: wrong arguments and help."""
+import pytest
+
+from support.commands import cli
+
+
+@pytest.mark.parametrize("arguments, parts", [
+    (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
+    (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
+    (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
+    (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
+    (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
+    (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
+    (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
+])
+def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_path):
+    (tmp_path / "FILE").write_text("no.such.host.invalid slots=2\n")
+    done = cli("launch", *[str(tmp_path / word) if word == "FILE" else word for word in arguments], "--", "true")
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_a_loopback_address_among_others_is_refused(tmp_path):
+    """As Debian gives to a machine's own name: the other hosts would connect to themselves."""
+    (tmp_path / "hosts").write_text("a address=127.0.1.1\nb address=10.0.0.2\n")
+    done = cli("launch", "--hostfile", str(tmp_path / "hosts"), "--dry-run", "--", "true")
+    assert done.returncode == 2 and "127.0.1.1" in done.stderr and "'a slots=1 address=" in done.stderr
+
+
+def test_help_explains_the_host_file():
+    text = cli("launch", "--help").stdout
+    for part in ("prophet-mx launch --hostfile hosts --schedule -- python train.py", "slots=2", "--dry-run", "255"):
+        assert part in text
+
+
+@pytest.mark.parametrize("arguments, parts", [
+    ([], ["COMMAND"]),
+    (["nonsense"], ["nonsense", "launch"]),
+    (["launch"], ["no command", "-- python train.py"]),
+    (["launch", "-n", "0", "--", "true"], ["--workers", "'0'", "1 to 512"]),
+    (["launch", "-n", "two", "--", "true"], ["--workers", "'two'", "1 to 512"]),
+    (["launch", "-s", "-1", "--", "true"], ["--servers", "-1", "1 to 512"]),
+    (["launch", "--timeout", "nan", "--", "true"], ["--timeout", "'nan'", "positive number of seconds"]),
+    (["launch", "--", "no-such-program"], ["no-such-program", "PATH"]),
+    (["launch", "--nosuch", "1", "--", "true"], ["--nosuch"]),
+])
+def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts):
+    done = cli(*arguments)
+    assert done.returncode == 2 and done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_help_shows_an_example_and_the_exit_codes():
+    overview, launch = cli("--help"), cli("launch", "--help")
+    assert overview.returncode == launch.returncode == 0
+    assert "example: prophet-mx launch -n 2 -s 1 -- python train.py" in overview.stdout
+    assert "prophet-mx launch -n 2 -s 1 -- python train.py" in launch.stdout
+    for code in ("124", "130", "143"):
+        assert code in launch.stdout

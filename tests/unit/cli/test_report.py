@@ -1,0 +1,49 @@
+"""The command ``prophet-mx report``: its page, and one line of error."""
+import json
+import re
+import sys
+
+from support.commands import cli
+from support.traces import made, written
+
+
+def test_a_page_loads_nothing_and_names_are_text(tmp_path):
+    nasty = "<script>alert(1)</script>"
+    trace = written(tmp_path / "a<b>&.json", made((nasty, 'quote"&'), policy=nasty))
+    page = tmp_path / "r.html"
+    done = cli("report", trace, "-o", page)
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"written: {page}\n", "")
+    html = page.read_text()
+    assert "<script" not in html and "&lt;script&gt;" in html
+    assert not re.search(r"https?:|src=|href=|url\(|@import", html)
+
+
+def test_a_comparison_says_how_much_differs(tmp_path):
+    rate = {"ph": "C", "name": "link 0", "pid": 0, "ts": 1000, "args": {"rate": 125e6}}
+    slow = [dict(event, ts=2 * event["ts"], dur=2 * event["dur"]) if event["ph"] == "X" else event for event in [*made(), rate]]
+    page = tmp_path / "r.html"
+    assert cli("report", written(tmp_path / "slow.json", slow), written(tmp_path / "quick.json", made()), "-o", page).returncode == 0
+    html = page.read_text()
+    assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>0 bit/s</td>" in html
+    assert html.count("slow.json") > 3 and html.count("quick.json") > 3
+    assert html.count("one iteration, a row per parameter") == 2
+
+
+def test_without_the_template_engine_the_extra_is_named(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    page = tmp_path / "r.html"
+    done = cli("report", written(tmp_path / "t.json", made()), "-o", page)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and not page.exists()
+    assert "pip install 'prophet_mx[report]'" in done.stderr
+
+
+def test_errors_of_the_command(tmp_path):
+    trace, foreign = written(tmp_path / "t.json", made()), written(tmp_path / "f.json", "[1]")
+    for arguments, code, word in (([foreign], 2, "not a trace"), ([tmp_path / "none.json"], 2, "No such file"),
+                                  ([trace, foreign], 2, "not a trace"), ([trace, "-o", trace], 2, "it is a trace"),
+                                  ([trace, "-o", tmp_path / "no" / "r.html"], 1, "cannot be written")):
+        done = cli("report", *arguments)
+        assert done.returncode == code and word in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
+    assert json.loads(trace.read_text()) == made()
+    shown = cli("report", "--help").stdout
+    assert "prophet-mx report fifo-0.json prophet-0.json -o report.html" in shown and "exit codes" in shown

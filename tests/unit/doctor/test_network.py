@@ -1,0 +1,41 @@
+"""What prophet-mx doctor finds of the network."""
+import socket
+
+import psutil
+import pytest
+
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job
+from prophet_mx.doctor.network import check_nic, check_scheduler, local_port_range, no_answer
+from prophet_mx.launcher.launch import free_port
+from support.doctor import only
+
+
+def test_the_scheduler_port():
+    port = free_port()
+    job = Job({}, ("127.0.0.1", port))
+    assert only(check_scheduler(job)).status == OK and "free" in only(check_scheduler(job)).found
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))         # taken, but nobody listens
+        assert only(check_scheduler(job)).status == ERROR
+        taken.listen(1)
+        assert "answers" in only(check_scheduler(job)).found
+    low, _ = local_port_range()
+    assert f"below {low}" in next(iter(check_scheduler(Job({}, ("127.0.0.1", low + 1))))).do
+    lost = only(check_scheduler(Job({}, ("no-such-host.invalid", port))))
+    assert lost.status == ERROR and "DMLC_PS_ROOT_URI" in lost.do
+
+
+@pytest.mark.parametrize("reason, status, part", [
+    ("refused", WARNING, "start the scheduler first"), ("timed out", ERROR, "firewalls")])
+def test_a_scheduler_elsewhere_that_does_not_answer(reason, status, part):
+    found = no_answer("198.51.100.1:9091", reason)
+    assert found.status == status and part in found.do
+
+
+def test_the_interface():
+    loopback = next(name for name, addresses in psutil.net_if_addrs().items() if any(a.address == "127.0.0.1" for a in addresses))
+    assert only(check_nic(Job({"DMLC_INTERFACE": loopback}))).status == OK
+    assert only(check_nic(Job({"DMLC_INTERFACE": "nosuch0"}))).status == ERROR
+    assert only(check_nic(Job({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
+    found = only(check_nic(Job({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
+    assert found.status == WARNING and "takes the first, eth0" in found.found and "such as ib0" in found.do
