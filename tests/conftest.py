@@ -4,10 +4,9 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Iterator, List
+from typing import Iterator, List, Optional
 
 import pytest
-from hypothesis import settings
 
 pytest.register_assert_rewrite("support")
 
@@ -19,9 +18,7 @@ sys.path.append(str(paths.ROOT))
 
 from benchmarks.testbed.network import needed_privileges  # noqa: E402
 
-# Shared machines pause a process for longer than hypothesis' deadline; a slow example is no failure here.
-settings.register_profile("prophet_mx", deadline=None)
-settings.load_profile("prophet_mx")
+pytest_plugins = ["support.rules"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -36,14 +33,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
     """A test's folder says what it needs."""
-    missing = needed_privileges()
+    missing: Optional[str] = None
     for item in items:
         folder = Path(str(item.fspath)).relative_to(paths.TESTS).parts[0]
         if folder == "jobs":
             item.add_marker(pytest.mark.cluster)
         elif folder == "network":
+            missing = needed_privileges() or "" if missing is None else missing         # asked only where it matters
             item.add_marker(pytest.mark.netns)
-            item.add_marker(pytest.mark.skipif(missing is not None, reason=str(missing)))
+            item.add_marker(pytest.mark.skipif(missing != "", reason=missing))
 
 
 def pytest_report_header(config: pytest.Config) -> str:

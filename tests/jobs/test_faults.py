@@ -1,5 +1,4 @@
 """Processes that die, stop and fail: the user is told in time for whom the job waits; what can go on does, with the right values."""
-import random
 import re
 import signal
 import time
@@ -12,10 +11,10 @@ from support.faults import ABORT, JOB, LATE, LOAD, PATIENCE, QUIET, SHORT, WARN,
 
 pytestmark = pytest.mark.alone
 
-def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_without_its_scheduler_ends_by_itself():
+def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_without_its_scheduler_ends_by_itself(rng):
     with FaultJob(2, 2, SHORT) as job:
         job.runs(10, 40)
-        time.sleep(random.random() / 10)
+        time.sleep(rng.random() / 10)
         stopped = job.signal("worker 1", signal.SIGSTOP)
         job.says("worker 0", "another worker has not sent its part", WARN + LATE + LOAD, stopped)
         assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
@@ -54,11 +53,11 @@ def test_a_killed_server_is_told_of_at_once_and_all_workers_end_with_code_75_and
             assert told(job.output(label), r"nothing was answered for (\d+) s; the process ends with exit code 75", ABORT) == 1, job.logs()
 
 
-def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_plain_dist_sync_hangs_in_silence():
+def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_plain_dist_sync_hangs_in_silence(rng):
     with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}) as job, FaultJob(2, 1, {"PROPHET_POLICY": "off"}) as plain:
         for each in (job, plain):
             each.runs(5, 40)
-        time.sleep(random.random() / 10)
+        time.sleep(rng.random() / 10)
         plain.kill("worker 1")
         killed = job.kill("worker 1")
         time.sleep(0.5)
