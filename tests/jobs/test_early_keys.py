@@ -91,8 +91,7 @@ print("right values", flush=True)
 """
 
 
-@pytest.mark.parametrize("early", [0, 1])
-@pytest.mark.parametrize("policy", ["prophet", "off"])
+@pytest.mark.parametrize("policy, early", [("prophet", 0), ("prophet", 1), ("off", 0)])      # unscheduled, all workers are alike
 def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, early):
     """One worker's first push is of a key from before the wrapping, the other's of one from after it."""
     scheduled = policy != "off"

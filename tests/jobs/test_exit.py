@@ -1,6 +1,6 @@
 """Jobs end: by themselves, in time, with the exit code Python gives, with the exact weights, and the servers got what was pushed last.
 
-``make starts`` does the same 300 times, in the environment that users have; here are a few that differ.
+Each script, ending and policy is here once; ``make starts`` draws 300 of all their combinations, in the environment that users have.
 """
 
 import pytest
@@ -18,12 +18,9 @@ LIMIT = 60          # seconds; a job takes 3 to 5 where it has two cores to itse
     Start("module", "return", 2, 2, "prophet", sliced=True),
     Start("loop", "return", 3, 1, "prophet-icpp21", sliced=False, hooked=True),
     Start("loop", "push", 3, 2, "prophet", sliced=True),
-    Start("loop", "push", 2, 1, "fifo", sliced=False),
     Start("module", "push", 2, 1, "priority", sliced=True, hooked=True),
-    Start("loop", "raise", 2, 1, "prophet", sliced=True),
-    Start("module", "raise", 2, 1, "credit", sliced=False),
-    Start("loop", "exit", 2, 2, "credit", sliced=True),
-    Start("module", "exit", 2, 1, "prophet", sliced=True)], ids=lambda start: "-".join(map(str, start)))
+    Start("loop", "raise", 2, 1, "fifo", sliced=False),
+    Start("module", "exit", 2, 1, "credit", sliced=True)], ids=lambda start: "-".join(map(str, start)))
 def test_a_job_ends_by_itself_with_pythons_exit_code_and_the_values_are_exact_on_workers_and_servers(start):
     wrong = run(start, (ROLE,), package_env(), LIMIT)
     assert not wrong, "\n".join(wrong)

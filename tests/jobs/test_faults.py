@@ -9,8 +9,8 @@ from prophet_mx.launcher.launch import free_port
 from support.cluster import run_cluster
 from support.faults import ABORT, JOB, LATE, LOAD, PATIENCE, QUIET, SHORT, WARN, FaultJob, told
 
-pytestmark = pytest.mark.alone
 
+@pytest.mark.alone
 def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_without_its_scheduler_ends_by_itself(rng):
     with FaultJob(2, 2, SHORT) as job:
         job.runs(10, 40)
@@ -40,6 +40,7 @@ def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_witho
         job.finish(LATE + LOAD)
 
 
+@pytest.mark.alone
 def test_a_killed_server_is_told_of_at_once_and_all_workers_end_with_code_75_and_stack_traces():
     with FaultJob(2, 2, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}) as job:
         job.runs(10, 40)
@@ -53,6 +54,7 @@ def test_a_killed_server_is_told_of_at_once_and_all_workers_end_with_code_75_and
             assert told(job.output(label), r"nothing was answered for (\d+) s; the process ends with exit code 75", ABORT) == 1, job.logs()
 
 
+@pytest.mark.alone
 def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_plain_dist_sync_hangs_in_silence(rng):
     with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}) as job, FaultJob(2, 1, {"PROPHET_POLICY": "off"}) as plain:
         for each in (job, plain):
@@ -71,6 +73,8 @@ def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_pl
         assert plain.output("worker 0") == said and plain.processes["worker 0"].poll() is None, plain.logs()
 
 
+@pytest.mark.alone
+@pytest.mark.alone
 @pytest.mark.parametrize("fault, said", [
     ("ends_alone", "and the program waits for the other workers to end (MXNet's barrier)"),
     ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and still waits for the others after {WARN} s")])

@@ -25,7 +25,7 @@ def run(names, servers, folder, *more):
     return {**found, "log": job.logs()}
 
 
-@pytest.mark.parametrize("names, servers, sliced", [(ELEMENTWISE, 1, True), (ELEMENTWISE, 2, True), (WHOLE, 1, False)])
+@pytest.mark.parametrize("names, servers, sliced", [(ELEMENTWISE, 2, True), (WHOLE, 1, False)])
 def test_same_weights_as_plain(names, servers, sliced, tmp_path):
     found = run(names, servers, tmp_path)
     for rank in range(2):

@@ -91,7 +91,7 @@ print("nobody waited")
 """
 
 
-@pytest.mark.parametrize("workers,servers,kind", [(2, 1, "strings"), (2, 1, "updates"), (4, 2, "strings")])
+@pytest.mark.parametrize("workers,servers,kind", [(2, 1, "updates"), (4, 2, "strings")])
 def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, servers, kind):
     for worker in run_cluster(JOB, workers, servers, args=[kind]).workers:
         assert "the order of 35 units follows the profile now" in worker.output, worker.output

@@ -31,10 +31,10 @@ def told(output):
 
 SHARED = {
     # What the two workers have; what rank 1 is told; the policy, and the units of an iteration.
-    "unit-0": (["0:unit=3000", "1:PROPHET_BANDWIDTH=100Mbit"], "unit=3000, not auto; bandwidth=auto, not 1.25e+07", "prophet", IN_FOURS),
-    "unit-1": (["0:PROPHET_BANDWIDTH=100Mbit", "1:unit=3000"], "unit=auto, not 3000; bandwidth=1.25e+07, not auto", "prophet", WHOLE),
-    "policy-0": (["0:PROPHET_POLICY=fifo", "1:warmup=1000"], "policy=fifo, not prophet; warmup=3, not 1000", "fifo", WHOLE),
-    "policy-1": (["0:warmup=1", "1:PROPHET_POLICY=fifo"], "policy=prophet, not fifo; warmup=1, not 3", "prophet", WHOLE),
+    "set-0": (["0:unit=3000", "0:PROPHET_POLICY=fifo", "1:PROPHET_BANDWIDTH=100Mbit", "1:warmup=1000"],
+              "policy=fifo, not prophet; unit=3000, not auto; bandwidth=auto, not 1.25e+07; warmup=3, not 1000", "fifo", IN_FOURS),
+    "set-1": (["0:PROPHET_BANDWIDTH=100Mbit", "0:warmup=1", "1:unit=3000", "1:PROPHET_POLICY=fifo"],
+              "policy=prophet, not fifo; unit=auto, not 3000; bandwidth=1.25e+07, not auto; warmup=1, not 3", "prophet", WHOLE),
     "off-0": (["0:policy=off", "1:PROPHET_UNIT=3000"], "policy=off, not prophet", "off", 0),
     "off-1": (["0:PROPHET_UNIT=3000", "1:policy=off"], "policy=prophet, not off; unit=3000, not auto", "prophet", IN_FOURS),
 }

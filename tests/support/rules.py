@@ -21,6 +21,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """One seed for all: hypothesis takes it from its option, and the processes of pytest-xdist get the option."""
     if config.getoption(SEED) is None:
         config.option.hypothesis_seed = str(random.randrange(2**32))
+    # pytest-xdist would begin with the files of most tests, and end with those of few but long ones: unit tests are best at the end.
+    config.option.loadscopereorder = False
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -75,7 +75,7 @@ def test_workers_that_change_the_total_order_one_by_one_never_lock_each_other(jo
 def test_opposite_orders_and_the_smallest_limits(policy, links):
     """The case that locks a credit window: one worker from first to last, the other from last to first, one byte of window and lead."""
     units = [(100, WIDE if i % 4 == 3 else i % links, -i) for i in range(30)]
-    for seed in range(10):
+    for seed in range(4):
         Cluster((policy, links, 1, 1, units), 2, 10, random.Random(seed), True).run()
 
 
