@@ -2,18 +2,17 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from cluster import package_env
 from prophet_mx import Config, ConfigError
 from prophet_mx._core import Scheduler
 from prophet_mx.mxnet.shared_settings import adopted, encoded
 from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.policies import POLICIES, Policy, Window, add, settings, table
+from support.cluster import package_env
+from support.paths import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 TOY = Policy("toy", "a toy", lambda rank, size: size, 5000, Window.DRAIN)
 
 
