@@ -13,7 +13,7 @@ VENV    := .venv
 PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 ARGS    ?=
 
-# Cells of the comparisons; see benchmarks/cells.py. BENCH names the result, so that a second run need not replace the first.
+# Cells of the comparisons; see benchmarks/comparison/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick
 QUICK_CELLS    := resnet50_v1,rho=1,compute=1 resnet50_v1,rho=2,compute=0.6 vgg16,rho=1,compute=1
 CELLS          := $(foreach model,resnet50_v1 vgg16 resnet18_v1 mobilenetv2_1.0, \

@@ -14,7 +14,7 @@ from prophet_mx.cli.arguments import compute_seconds, count
 from prophet_mx.errors import ProphetError
 from prophet_mx.mxnet.api import bind
 
-from .cells import Cell
+from .comparison.cells import Cell
 from .testbed.accelerator import Accelerator
 from .testbed.emulated import Model
 

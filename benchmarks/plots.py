@@ -24,7 +24,7 @@ from prophet_mx.errors import ProphetError
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
 
-from .cells import Cell
+from .comparison.cells import Cell
 from .run import RESULTS
 from .validate_simulator import COSTS_FILE, predict
 

@@ -25,9 +25,9 @@ import psutil
 
 from prophet_mx.errors import ProphetError
 
-from .cells import Cell, Load
-from .methods import Method, parse
-from .report import iteration_times, machine
+from .comparison.cells import Cell, Load
+from .comparison.methods import Method, parse
+from .comparison.rows import iteration_times, machine
 from .run import RESULTS, add_job_options, run_method
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code

@@ -16,8 +16,8 @@ from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.planning.bound import lower_bound, worker_rate
 
-from .cells import Cell
-from .methods import METHODS
+from .comparison.cells import Cell
+from .comparison.methods import METHODS
 from .testbed import Testbed, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from .report import machine
+from .comparison.rows import machine
 
 LIMIT = 0.05
 

@@ -23,10 +23,10 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 from prophet_mx.cli.arguments import checked, count, duration, factor
 from prophet_mx.errors import ProphetError
 
-from .cells import Cell, Load
-from .methods import METHODS, STANDARD, Method, parse
-from .report import Job, Row, iteration_times, make_row, markdown, undisturbed_times, write
-from .stolen import Stolen
+from .comparison.cells import Cell, Load
+from .comparison.methods import METHODS, STANDARD, Method, parse
+from .comparison.rows import Job, Row, iteration_times, make_row, markdown, undisturbed_times, write
+from .comparison.stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code

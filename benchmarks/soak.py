@@ -32,7 +32,7 @@ from prophet_mx.cli.arguments import count, duration
 from prophet_mx.launcher.launch import JobResult, run_job
 from prophet_mx.quantities import format_rate, parse_rate
 
-JOB = Path(__file__).with_name("soak_job.py")
+JOB = Path(__file__).with_name("jobs") / "soak.py"
 PATIENCE = 90.0         # seconds without an iteration, with nothing paused, that count as a hang
 GROWTH = 0.02           # of a worker's memory that is allowed, from a tenth of its life on
 LEAD = 300              # iterations from the decision to stop to the stop

@@ -27,9 +27,9 @@ from prophet_mx.errors import ProphetError
 from prophet_mx.launcher.launch import JobResult, run_job
 
 from .soak import package_env
-from .whole_numbers import ITERATIONS, expected
+from .jobs.whole_numbers import ITERATIONS, expected
 
-JOB = Path(__file__).with_name("starts_job.py")
+JOB = Path(__file__).with_name("jobs") / "starts.py"
 LIMIT = 60.0            # seconds after which a job counts as hung; alone on the machine it takes 3 to 5
 PLAIN_LIMIT = 20.0      # most of the plain jobs hang until they are ended: those that end while gradients are on their way
 PLAIN_SHARE = 15        # so many jobs, then a plain one; each ending has its turn

@@ -28,8 +28,8 @@ from prophet_mx.errors import ProphetError
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.simulation.predict import predicted_seconds
 
-from .cells import Cell
-from .report import machine
+from .comparison.cells import Cell
+from .comparison.rows import machine
 from .run import RESULTS
 
 POLICY_OF = {"pushpull": "plain", "fifo": "fifo", "priority": "priority", "prophet": "prophet", "credit": "credit",

@@ -6,7 +6,7 @@ import numpy as np
 from support.cluster import run_cluster
 from support.paths import ROOT
 
-JOB = ROOT / "benchmarks" / "soak_job.py"
+JOB = ROOT / "benchmarks" / "jobs" / "soak.py"
 ITERATIONS = 300      # the soak runs longer ones
 GROWTH = 0.02
 

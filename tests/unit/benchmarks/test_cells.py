@@ -4,11 +4,11 @@ import time
 
 import pytest
 
-from benchmarks.cells import Cell
-from benchmarks.methods import METHODS, STANDARD
-from benchmarks.report import Job, Row, iteration_times, make_row, markdown, write
+from benchmarks.comparison.cells import Cell
+from benchmarks.comparison.methods import METHODS, STANDARD
+from benchmarks.comparison.rows import Job, Row, iteration_times, make_row, markdown, write
+from benchmarks.comparison.stolen import Stolen
 from benchmarks.run import enough, main
-from benchmarks.stolen import Stolen
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
@@ -134,7 +134,7 @@ def test_jobs_are_added_until_enough_iterations_were_undisturbed():
 def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
     seconds = iter([5.0, 5.0, 7.0])
     with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.stolen._stolen_seconds", lambda: next(seconds, 7.0))
+        patch.setattr("benchmarks.comparison.stolen._stolen_seconds", lambda: next(seconds, 7.0))
         with Stolen() as stolen:
             begin = time.monotonic()
             time.sleep(0.35)

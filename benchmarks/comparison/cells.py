@@ -9,7 +9,7 @@ from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import RATE_EXAMPLES, parse_rate
 
-PROFILES = Path(__file__).with_name("profiles_data")
+PROFILES = Path(__file__).resolve().parents[1] / "profiles_data"
 DEFAULT_COMPUTE = 1.0                                          # seconds per iteration
 
 

@@ -1,6 +1,6 @@
 """The job of benchmarks/soak.py: trains small parameters for as long as it is told to, from where it was interrupted.
 
-usage: soak_job.py VARIANT FOLDER PACE      until the iteration that FOLDER/stop names; VARIANT is 'plain' or 'scheduled'
+usage: soak.py VARIANT FOLDER PACE      until the iteration that FOLDER/stop names; VARIANT is 'plain' or 'scheduled'
 
 The optimizer has no state on the servers, so that the weights and the number of the iteration are all there is to go on from: the result
 must be the same, bit for bit, however often the job was killed. Rank 0 keeps both in FOLDER/checkpoint.npz, replaced at once.

@@ -1,6 +1,6 @@
 """The job of benchmarks/starts.py: trains for some iterations, compares the weights, and ends. See there for what is compared.
 
-usage: starts_job.py SCRIPT ENDING FOLDER VARIANT
+usage: starts.py SCRIPT ENDING FOLDER VARIANT
 
 SCRIPT 'loop': a loop of pushpull over small and large arrays; 'module': Module.fit of a small convnet, as train_imagenet.py --benchmark 1
 does it. ENDING: 'return', 'push' (pushes that nothing waits for are the last thing), 'raise' or 'exit' (while gradients are on their way).

@@ -1,6 +1,6 @@
 """Training whose result is known exactly: gradients are small whole numbers, and SGD halves, so that float32 holds every value on the way.
 
-Used by benchmarks/starts_job.py, which trains so, and by benchmarks/starts.py, which knows what must come out.
+Used by starts.py beside it, which trains so, and by benchmarks/starts.py, which knows what must come out.
 """
 import numpy as np
 
