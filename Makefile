@@ -101,7 +101,7 @@ demo: build
 
 # vermin looks for what Python 3.8 does not have. Once the tree is formatted, '@$(VENV)/bin/ruff format --check --quiet .' goes here as well.
 lint: build
-	@$(VENV)/bin/ruff check --quiet .
+	@$(VENV)/bin/ruff check --quiet --output-format=concise .
 	@$(RUN) mypy --no-error-summary
 	@PATH='$(abspath $(VENV))/bin':"$$PATH" cython-lint $(CYTHON)
 	@$(VENV)/bin/codespell

@@ -6,7 +6,7 @@ import pytest
 
 from prophet_mx.mxnet.agreement import Agreeing
 from prophet_mx.mxnet.keys import KeyBook, Shape
-from prophet_mx.planning.partition import MAX_UNIT
+from prophet_mx.sizes import MAX_UNIT
 
 
 def test_each_slice_of_half_precision_is_on_one_of_two_servers():
