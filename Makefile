@@ -43,11 +43,11 @@ CHECKOUT ?= ../mxnet
 UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
-SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
+SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
 # To compile in place, outside of pip.
 COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
 
-CYTHON  := $(shell find prophet_mx _ext benchmarks -name '*.px[di]' -o -name '*.pyx')
+CYTHON  := $(shell find _ext benchmarks -name '*.px[di]' -o -name '*.pyx')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
 # That it is run at all matters as well: a version manager's python3.x can exist and only print an error.
@@ -165,8 +165,8 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so prophet_mx/_core/*.c .demo .pytest_cache tests/.pytest_cache \
-	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c
+	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
+	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

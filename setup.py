@@ -18,14 +18,14 @@ FLAGS = ["-fsanitize=" + SANITIZE, "-fno-sanitize-recover=undefined"] if SANITIZ
 
 CORE = [
     Extension(
-        source[:-len(".pyx")].replace(os.sep, "."),
+        os.path.splitext(os.path.relpath(source, "_ext"))[0].replace(os.sep, "."),
         sources=[source],
         extra_compile_args=["-O2", "-std=gnu11", "-pthread"] + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else []) + FLAGS,
         extra_link_args=["-pthread"] + FLAGS,
     )
-    for source in sorted(glob("prophet_mx/_core/*.pyx"))
+    for source in sorted(glob("_ext/prophet_mx/_core/*.pyx"))
 ]
 
 setup(
-    ext_modules=cythonize(CORE, language_level=3, compiler_directives={"embedsignature": True}),
+    ext_modules=cythonize(CORE, include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}),
 )

@@ -20,5 +20,5 @@ setup(
     ext_modules=cythonize(
         [Extension("benchmarks.testbed." + name, [name + ".pyx"], extra_compile_args=["-O2", "-std=gnu11", "-pthread"],
                    extra_link_args=["-pthread"]) for name in ("accelerator", "stream")],
-        include_path=[str(HERE.parents[1])], language_level=3),
+        include_path=[str(HERE.parents[1] / "_ext")], language_level=3),
 )

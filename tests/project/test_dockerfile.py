@@ -83,7 +83,7 @@ def test_what_is_copied_exists_and_nothing_built_is():
     assert ".git" in ignored
     for pattern in (ROOT / ".gitignore").read_text(encoding="utf-8").split():
         assert pattern.strip("/") in [name.replace("**/", "") for name in ignored], f"{pattern} of .gitignore would be copied"
-    for needed in ("Makefile", "setup.py", "prophet_mx", "tests", "docs", "mkdocs.yml", "README.md", "MANIFEST.in",
+    for needed in ("Makefile", "setup.py", "prophet_mx", "_ext", "tests", "docs", "mkdocs.yml", "README.md", "MANIFEST.in",
                    "pyproject.toml", "LICENSE"):
         assert needed not in ignored
 

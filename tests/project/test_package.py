@@ -42,7 +42,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
     [path] = (published / "sdist").glob("prophet_mx-*.tar.gz")
     with tarfile.open(str(path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py", "*.pyx", "*.pxi", "*.pxd"]),)
+    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py", "*.pyi"]), ("_ext", ["*.pyx", "*.pxd"]))
                for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
     assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
@@ -52,7 +52,7 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     [path] = (published / "wheel").glob("prophet_mx-*.whl")
     with zipfile.ZipFile(str(path)) as archive:
         names = set(archive.namelist())
-    units = {path.stem for path in (ROOT / "prophet_mx" / "_core").glob("*.pyx")}
+    units = {path.stem for path in (ROOT / "_ext" / "prophet_mx" / "_core").glob("*.pyx")}
     compiled = [name for name in names if name.endswith(".so")]
     assert {name.partition(".")[0] for name in compiled} == {f"prophet_mx/_core/{unit}" for unit in units}     # and no accelerator
     assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c"))]
