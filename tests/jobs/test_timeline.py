@@ -168,7 +168,6 @@ def test_a_store_that_is_not_scheduled_says_so(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-
 def test_the_file_of_a_killed_writer_is_whole(tmp_path):
     """Killed at any moment, many times. In the middle of a write the kernel stops at the end of a page: then what that wrote is cut."""
     code = dedent("""

@@ -18,7 +18,8 @@ from prophet_mx.planning.partition import UNIT_SECONDS, UNIT_SHARE
 from prophet_mx.planning.placement import BIGARRAY_BOUND
 from prophet_mx.sizes import MAX_UNIT
 from support.cluster import package_env
-from support.commands import cli as run_cli, python
+from support.commands import python
+from support.commands import cli as run_cli
 from support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -30,8 +30,8 @@ def told(output: str, text: str, after: float) -> int:
 
 
 class FaultJob:
-    """A job of jobs/scripts/faults.py with the fault ``fault``; a context manager. ``spawn(label, command, env, **options)`` starts a process
-    if it is given, else they run on this machine."""
+    """A job of jobs/scripts/faults.py with the fault ``fault``; a context manager. ``spawn(label, command, env, **options)`` starts a
+    process if it is given, else they run on this machine."""
 
     def __init__(self, workers: int = 2, servers: int = 1, env: Optional[Mapping[str, str]] = None,
                  spawn: Optional[Callable[..., Any]] = None, fault: str = "run") -> None:

@@ -38,8 +38,8 @@ def assert_gone(pids: Iterable[int], within: float = 5.0) -> None:
 
 @contextmanager
 def running_launcher(options: Sequence[str], code: str, count: int, limit: float) -> Iterator[Tuple["subprocess.Popen[bytes]", List[int]]]:
-    """``prophet-mx launch`` with a job of two workers and a server that run ``code``, once ``count`` pids have appeared in its output: yields
-    the process and the pids."""
+    """``prophet-mx launch`` with a job of two workers and a server that run ``code``, once ``count`` pids have appeared in its output:
+    yields the process and the pids."""
     launcher = subprocess.Popen([*PROPHET_MX, "launch", *options, "-n", "2", "-s", "1", "--", *PYTHON, dedent(code)],
                                 env={**os.environ, **package_env()}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
     pids: List[int] = []

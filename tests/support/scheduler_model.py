@@ -5,9 +5,7 @@ from prophet_mx import policies
 from prophet_mx._core import Scheduler
 
 POLICIES = tuple(policies.POLICIES)
-
 WIDE = -1
-
 IDLE = 16384                                                   # in flight up to here counts as an idle link
 
 

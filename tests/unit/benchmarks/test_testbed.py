@@ -1,7 +1,8 @@
 """The testbed where it cannot be used."""
 import pytest
 
-from benchmarks.testbed import Testbed, TestbedError, __main__ as command_line, network
+from benchmarks.testbed import Testbed, TestbedError, network
+from benchmarks.testbed import __main__ as command_line
 
 
 def test_without_root_one_line_says_so_and_the_exit_code_is_its_own(monkeypatch, capsys):

@@ -2,7 +2,8 @@
 import random
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prophet_mx._core import Scheduler
 from support.scheduler_model import POLICIES, WIDE, Cluster, Model, install_steps, random_event

@@ -1,6 +1,7 @@
 """Host files, and which host gets which processes."""
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.errors import LaunchError
 from prophet_mx.launcher.hosts import Host, parse_hosts, place

@@ -6,7 +6,8 @@ import threading
 
 import psutil
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx import Config, ConfigError, ScheduledKVStore
 from prophet_mx.launcher.launch import free_port

@@ -2,7 +2,8 @@
 import ctypes
 import math
 
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.mxnet.keys import MAX_KEY, SURE, WIDE, KeyBook, Shape
 

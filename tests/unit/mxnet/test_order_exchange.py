@@ -4,7 +4,8 @@ from unittest import mock
 import mxnet as mx
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.mxnet import order_exchange
 from prophet_mx.mxnet.api import bind

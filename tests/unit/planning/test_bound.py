@@ -2,7 +2,8 @@
 import math
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import (Sending, communication_seconds, finishing_order, lower_bound, rho, scaled_to_rho, sendings,

@@ -1,5 +1,6 @@
 """When two orders differ."""
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.planning.orders import Orders, differ
 

@@ -2,7 +2,8 @@
 import doctest
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx import ConfigError
 from prophet_mx.planning import partition

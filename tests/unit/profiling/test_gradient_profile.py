@@ -1,6 +1,7 @@
 """Profiles: how they follow the iterations, what they say, how they are scaled."""
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ProfileError
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, detect_steps

@@ -4,7 +4,8 @@ import os
 import stat
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ProfileError
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile

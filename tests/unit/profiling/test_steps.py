@@ -1,12 +1,12 @@
 """Steps found in ready times, and averages over iterations."""
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ProfileError
 from prophet_mx.profiling.gradient_profile import average_iterations, detect_steps
 
 MILLISECONDS = st.integers(0, 10**6)
-
 READY = st.lists(MILLISECONDS, min_size=1, max_size=40)
 
 

@@ -2,7 +2,8 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import worker_rate

@@ -4,7 +4,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.mxnet.keys import KeyBook, Shape
