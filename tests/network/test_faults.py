@@ -24,7 +24,9 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
         with FaultJob(2, 1, {**SHORT, "PROPHET_UNIT": "40000", "LARGEST": "300000"}, spawn) as job:
             job.runs(10, 40)
             # For 1.2 MB of each of two workers. The queue has room for a whole iteration: it is slow, but nothing is lost.
+            job.hold()                  # what is on its way while the queue is made anew would be lost
             bed.set_rate(1e6, Shape.for_rate(1e6, queue_time=3))
+            job.release()
             job.runs(1, 30)
             began = time.monotonic()
             job.runs(2, 60)
