@@ -1,6 +1,7 @@
 """The learned profile follows the keys of a job: layers that are unfrozen, buckets that come later, a saved profile of some of them."""
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.online import ProfileLearner
