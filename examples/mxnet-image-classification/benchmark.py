@@ -11,9 +11,9 @@ import re
 import statistics
 import sys
 
-from prophet_mx.config import POLICIES
 from prophet_mx.errors import LaunchError
 from prophet_mx.launcher.launch import run_job
+from prophet_mx.policies import settings
 
 SPEED = re.compile(r"Speed: ([0-9.]+) samples/sec")
 DEFAULT = ("python train_imagenet.py --network resnet --num-layers 18 --num-classes 10 --image-shape 3,32,32 --kv-store dist_sync "
@@ -65,8 +65,8 @@ def report(speeds):
 
 def policies(text):
     names = text.split(",")
-    if len(set(names)) != len(names) or not set(names) <= set(POLICIES):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: different ones of {', '.join(POLICIES)}")
+    if len(set(names)) != len(names) or not set(names) <= set(settings()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: different ones of {', '.join(settings())}")
     return names
 
 

@@ -7,7 +7,8 @@ An ordinary MXNet 1.9 script. The lines that prophet_mx adds to it are marked wi
 # Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
 import mxnet as mx
 from prophet_mx import ScheduledKVStore                     # (1)
-from prophet_mx.config import POLICIES, Config
+from prophet_mx.config import Config
+from prophet_mx.policies import settings as policies
 from prophet_mx.quantities import format_rate
 
 import argparse
@@ -33,7 +34,7 @@ def parse_args():
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
     parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
     parser.add_argument("--kv-store", default="dist_sync", help="'local' trains in this process alone, without a launcher")
-    parser.add_argument("--policy", choices=POLICIES, default=Config.from_env().policy, help="which gradient goes first")
+    parser.add_argument("--policy", choices=policies(), default=Config.from_env().policy, help="which gradient goes first")
     parser.add_argument("--require-accuracy", type=float, default=0.95,
                         help="exit with an error if the validation accuracy is lower")
     args = parser.parse_args()

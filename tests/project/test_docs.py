@@ -14,9 +14,9 @@ import prophet_mx
 from prophet_mx import Config, _core
 from prophet_mx.cli import main as cli
 from prophet_mx.exit_codes import EXIT_STALLED, EXIT_TIMEOUT
-from prophet_mx.planning.partition import UNIT_SECONDS, UNIT_SHARE
 from prophet_mx.planning.placement import BIGARRAY_BOUND
-from prophet_mx.sizes import MAX_UNIT
+from prophet_mx.policies import UNIT_SHARE
+from prophet_mx.sizes import MAX_UNIT, UNIT_SECONDS
 from support.cluster import package_env
 from support.commands import python
 from support.commands import cli as run_cli

@@ -6,7 +6,7 @@ import sys
 
 import mxnet as mx
 
-from prophet_mx.config import POLICIES
+from prophet_mx.policies import settings as policies
 
 # Optimizers whose whole state MXNet saves, so that a resumed run goes on exactly where it stopped.
 OPTIMIZERS = ("sgd", "nag", "signum", "adam", "adamax", "adagrad", "rmsprop", "adadelta", "ftrl", "lamb")
@@ -107,7 +107,7 @@ def _add_communication(parser):
     group = parser.add_argument_group("communication")
     group.add_argument("--kv-store", default="device", metavar="TYPE",
                        help="dist_sync and dist_device_sync train on several workers; local and device in this process alone")
-    group.add_argument("--policy", choices=POLICIES,
+    group.add_argument("--policy", choices=policies(),
                        help="which gradient goes first; off is plain MXNet (default: PROPHET_POLICY, or prophet)")
     group.add_argument("--gc-type", choices=("none", "2bit"), default="none", help="gradient compression")
     group.add_argument("--gc-threshold", type=number(float, 0), default=0.5, help="threshold of the 2bit compression")
