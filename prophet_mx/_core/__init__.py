@@ -3,6 +3,7 @@
 Each unit's .pxd file says what it is for and what the others may call. A unit knows only those above it:
 
     posix, unit, link, steps    threads and clock; units, links and steps as data, with the functions that keep them
+    block                       Prophet's gradient block, and where the paper's objects are here
     policy                      limits on what is in flight and unanswered
     scheduler                   the block scheduler, a state machine; pyscheduler is the same for Python
     invariants                  what must always hold of it

@@ -206,7 +206,8 @@ class Endpoint:
 _COUNTERS = {
     "units": "Units released.",
     "bytes": "Bytes released.",
-    "blocks": "Groups of units released together.",
+    "blocks": "Gradient blocks: units that fit a predicted interval.",
+    "block_bytes": "Bytes released with gradient blocks.",
     "wait_seconds": "Sum over units of the time from ready to released.",
     "inverted_bytes": "Bytes released ahead of more urgent ready ones.",
 }

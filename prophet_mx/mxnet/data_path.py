@@ -268,7 +268,8 @@ class ScheduledPath:
         return {
             "policy": self.config.policy,
             "drain": self._monitor.source if self._monitor else "none",
-            **{name: state[name] for name in ("iterations", "units", "bytes", "blocks", "wait_seconds", "inverted_bytes")},
+            **{name: state[name] for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes",
+                                           "wait_seconds", "inverted_bytes")},
             "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
             "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
             "rates": [link["rate"] for link in links],

@@ -387,7 +387,8 @@ class ScheduledKVStore(KVStore):
         """What the scheduler did and learned so far.
 
         Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
-        ``blocks`` (groups of units released together); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
+        ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (what left with them;
+        the rest left one by one); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
         (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
         ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server); ``steps``
         (list of lists of parameter names) and ``step_times`` (seconds after the iteration's first ready gradient), both empty until

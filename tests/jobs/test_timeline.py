@@ -40,10 +40,13 @@ def head_of(events):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """The traces of a job of 8 iterations by rank, from PROPHET_TIMELINE."""
+    """The traces of a job of 8 iterations by rank, from PROPHET_TIMELINE; the job's own count of blocks beside them."""
     folder = tmp_path_factory.mktemp("whole")
-    result = run(folder, LAYERS, ELEMENTS, 8, PROPHET_TIMELINE=str(folder / "trace.json"))
-    assert sorted(path.name for path in folder.iterdir()) == ["trace-0.json", "trace-1.json"], result.logs()
+    result = run(folder, LAYERS, ELEMENTS, 8, "steps", PROPHET_TIMELINE=str(folder / "trace.json"))
+    for rank, worker in enumerate(result.workers):
+        [line] = [line for line in worker.output.splitlines() if line.startswith("blocks ")]
+        (folder / f"blocks-{rank}").write_text(line.partition(" ")[2])
+    assert sorted(path.name for path in folder.glob("*.json")) == ["trace-0.json", "trace-1.json"], result.logs()
     return [load(folder / f"trace-{rank}.json") for rank in range(2)], folder
 
 
@@ -63,8 +66,22 @@ def test_every_unit_of_every_iteration_is_there(whole):
             assert len(found) == UNITS * 8 and set(found.values()) == {1}, name
         labels = {e["args"]["name"] for e in events if e["name"] == "thread_name" and "parameter" in e["args"]}
         assert labels == {f"layer{layer}[{part}]" for layer in range(LAYERS) for part in range(3)}
-        assert sum(event["args"]["bytes"] for event in slices(events, "block")) == 8 * LAYERS * ELEMENTS * 4
-        assert sum(event["args"]["units"] for event in slices(events, "block")) == 8 * UNITS
+        on_links = [event for event in slices(events) if event["name"] in labels]
+        assert len(on_links) == 8 * UNITS
+
+
+def test_gradient_blocks_are_those_of_the_statistics_and_fit_their_interval(whole):
+    """From the profile on, gradients of the first half are sent while those of the second are due 60 ms later."""
+    traces, folder = whole
+    for rank, events in enumerate(traces):
+        blocks = {event["args"]["block"]: event["args"] for event in slices(events, "block")}
+        assert blocks and len(blocks) == len(slices(events, "block")), folder
+        counted = [int(number) for number in (folder / f"blocks-{rank}").read_text().split()]
+        assert counted == [len(blocks), sum(b["units"] for b in blocks.values()), sum(b["bytes"] for b in blocks.values())]
+        wires = Counter(event["args"]["block"] for event in slices(events, "wire") if "block" in event["args"])
+        assert wires == {number: block["units"] for number, block in blocks.items()}
+        steps = max(event["args"]["step"] for event in slices(events, "step"))
+        assert all(0 <= block["step"] < steps and block["predicted"] > 0 for block in blocks.values())      # the last one has no interval
 
 
 def test_a_unit_waits_travels_is_answered_and_unpacked_in_that_order(whole):

@@ -28,9 +28,11 @@ class Model:
         self.sent = []                                          # every unit ever sent, in order
         self.iteration = 0
         self.t = 0.0
+        self.fixed_window = window
         self.literal = policy == "prophet-icpp21" and window == 0
         self.step_of, self.due = [], []
         self.newest, self.began, self.arrived = -1, 0.0, -1     # the paper's rule: iteration, its start, the latest step
+        self.blocks, self.in_blocks = set(), []                 # gradient blocks: (link, iteration, step), and the units in them
 
     def set_steps(self, step_of, due):
         self.scheduler.set_steps(step_of, due)
@@ -122,6 +124,7 @@ class Model:
         for unit in out:
             assert self.state[unit] == "ready", f"unit {unit} was released though it is {self.state[unit]}"
             self.verify_release(unit)
+            self.assemble(unit)
             self.state[unit] = "sent"
             self.sent.append(unit)
             for link in self.links_of(unit):
@@ -129,6 +132,8 @@ class Model:
         for unit, state in enumerate(self.state):
             assert self.scheduler.unit_state(unit) == state
         assert self.scheduler.units_released == len(self.sent)
+        assert (self.scheduler.blocks, self.scheduler.block_units) == (len(self.blocks), len(self.in_blocks))
+        assert self.scheduler.block_bytes == sum(self.units[u][0] for u in self.in_blocks)
         assert self.scheduler.bytes_released == sum(self.units[u][0] for u in self.sent)
         self.verify_held(wake)
         return wake
@@ -144,6 +149,17 @@ class Model:
             if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
                 assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
                     f"unit {unit} went before unit {other}, which is more urgent and free to go")
+
+    def assemble(self, unit):
+        """A unit leaves with the interval's block if it is predicted to drain within the interval."""
+        for link in self.links_of(unit):
+            state, interval = self.scheduler.link_state(link), self.interval()
+            most = 4 * state["window"] if self.policy == "prophet" else math.inf
+            if (self.policy not in ("prophet", "prophet-icpp21") or self.fixed_window or interval <= 0
+                    or self.released[link] - self.drained[link] + self.share(unit) > min(state["rate"] * interval, most)):
+                return
+        self.blocks |= {(link, self.newest, self.arrived) for link in self.links_of(unit)}
+        self.in_blocks.append(unit)
 
     def verify_held(self, wake):
         """Whatever waits, waits for a limit; and if it waits for a window, somebody is told when to look again."""

@@ -320,23 +320,25 @@ cdef class Driver:
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
         cdef BlockScheduler s = self.scheduler
-        cdef int64_t iterations, units, size, blocks, inverted, overhead, answers
+        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, overhead, answers
         cdef double wait, first, sending
         cdef int i, n = s.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
         if states == NULL:
             raise MemoryError()
         self.acquire()
-        iterations, units, size, blocks = s.iterations, s.units_released, s.bytes_released, s.blocks
+        iterations, units, size = s.iterations, s.units_released, s.bytes_released
+        blocks, block_units, block_bytes = s.blocks, s.block_units, s.block_bytes
         inverted, overhead, answers = s.inverted_bytes, s.overhead, s.first_answers
         wait, first, sending = s.wait_seconds, s.first_seconds, sending_until(&s.activity, now())
         for i in range(n):
             states[i] = s.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
-            return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "inverted_bytes": inverted,
-                    "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers, "first_seconds": first,
-                    "links": [as_dict(&states[i]) for i in range(n)]}
+            return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "block_units": block_units,
+                    "block_bytes": block_bytes, "inverted_bytes": inverted,
+                    "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers,
+                    "first_seconds": first, "links": [as_dict(&states[i]) for i in range(n)]}
         finally:
             free(states)
 

@@ -29,7 +29,8 @@ cdef Py_ssize_t format_events(Stamp* stamp, TimelineEvent* events, int n, const 
     return used
 
 
-cdef int slice(Stamp* stamp, char* text, const char* name, int process, int row, double begin, double end, int64_t iteration) noexcept nogil:
+cdef int slice(Stamp* stamp, char* text, const char* name, int process, int row, double begin, double end,
+               int64_t iteration) noexcept nogil:
     """A slice up to its arguments, which the caller ends with '}}'; ``name`` is a JSON text."""
     return snprintf(text, SLICE_MAX, b',\n{"ph":"X","name":%.*s,"pid":%d,"tid":%d,"ts":%ld,"dur":%ld,"args":{"iteration":%ld',
                     LABEL_MAX, name, process, row, us(stamp, begin), us(stamp, end) - us(stamp, begin), <long>iteration)
@@ -47,7 +48,10 @@ cdef int format_event(Stamp* stamp, TimelineEvent* event, const char** names, in
         n += slice(stamp, text + n, b'"wait"', units, row, times[0], times[1], event.iteration)
         n += snprintf(text + n, 64, b',"step":%ld}}', <long>numbers[1])
         n += slice(stamp, text + n, b'"wire"', units, row, times[1], times[3], event.iteration)
-        n += snprintf(text + n, 64, b',"block":%ld}}', <long>numbers[0])
+        if numbers[0] > 0:
+            n += snprintf(text + n, 64, b',"block":%ld}}', <long>numbers[0])
+        else:
+            n += snprintf(text + n, 64, b'}}')
         n += slice(stamp, text + n, b'"answer"', units, row, times[3], times[4], event.iteration)
         n += snprintf(text + n, 64, b'}}')
         n += slice(stamp, text + n, name, stamp.process, LINK_ROW + <int>numbers[2], times[2], times[3], event.iteration)
@@ -57,7 +61,8 @@ cdef int format_event(Stamp* stamp, TimelineEvent* event, const char** names, in
         n += snprintf(text + n, 64, b'}}')
     elif event.kind == BLOCK_EVENT:
         n += slice(stamp, text, b'"block"', stamp.process, LINK_ROW + event.index, times[0], times[1], event.iteration)
-        n += snprintf(text + n, 128, b',"block":%ld,"units":%ld,"bytes":%ld}}', <long>numbers[0], <long>numbers[1], <long>numbers[2])
+        n += snprintf(text + n, 256, b',"block":%ld,"units":%ld,"bytes":%ld,"step":%ld,"predicted":%ld}}', <long>numbers[0],
+                      <long>numbers[1], <long>numbers[2], <long>numbers[3], <long>numbers[4])
     elif event.kind == STEP_EVENT:
         n += slice(stamp, text, b'"step"', stamp.process, STEP_ROW, times[0], times[1], event.iteration)
         n += snprintf(text + n, 128, b',"step":%d,"units":%ld,"bytes":%ld}}', event.index, <long>numbers[0], <long>numbers[1])

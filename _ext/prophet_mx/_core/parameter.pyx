@@ -158,7 +158,8 @@ cdef class Parameter:
             push_gate(self.context, self.driver, part.unit, iteration, part.array, &self.buffer, 1 if self.sliced else 0)
             code = self.request(part, priority, &part.array if self.sliced and n_outs else outs,
                                 1 if self.sliced and n_outs else n_outs)
-            push_done(self.context, self.driver, part.unit, part.array, n_outs > 0)     # also after a refused request: the gate is on the engine already
+            # Also after a refused request: the gate is on the engine already.
+            push_done(self.context, self.driver, part.unit, part.array, n_outs > 0)
             mx_check(code)
         self.join()
         return 0

@@ -16,7 +16,8 @@ cdef struct Limits:
     # of the policy
     bint by_arrival                 # units leave as they become ready; else by iteration and the policy's order
     WindowRule window_open
-    bint blocks                     # the window widens to a predicted block
+    double block_units              # of a gradient block, in units, most that is in flight: 0 if the policy predicts none
+    bint widens                     # the window widens to the block
     int64_t lead                    # bytes, or 0: derived from each link's rate
     bint urgent_passes              # an urgent unit may pass the lead limit
     # of the job
@@ -28,4 +29,5 @@ cdef int read_policy(Limits* limits, policy) except -1
 cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1
 cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil
 cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil
+cdef bint fits_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t) noexcept nogil
 cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil

@@ -16,7 +16,7 @@ cdef double MAX_UNIT = sizes.MAX_UNIT
 cdef double SHORTEST_UNIT = 0.001
 cdef double WINDOW_UNITS = 2        # drain window, in units
 cdef double LEAD_UNITS = 4          # lead limit, in units
-cdef double BLOCK_UNITS = 8         # no block is predicted larger than this, in units
+cdef double BLOCK_UNITS = 8         # of a block, no more than this is in flight, in units
 
 
 cdef int read_policy(Limits* limits, policy) except -1:
@@ -24,7 +24,8 @@ cdef int read_policy(Limits* limits, policy) except -1:
     row = row_of(policy)
     limits.by_arrival = row.order is None
     limits.window_open = <WindowRule><size_t>RULES[row.window]
-    limits.blocks = row.window is Window.BLOCK
+    limits.widens = row.window is Window.BLOCK
+    limits.block_units = BLOCK_UNITS if limits.widens else INFINITY if row.window is Window.INTERVAL else 0
     limits.lead = row.lead
     limits.urgent_passes = row.urgent_passes
     return 0
@@ -76,16 +77,30 @@ cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept no
     return <int64_t>((limit if limit > 2 * largest else 2 * largest) + link.rate * link.rtt)
 
 
-cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil:
-    """Prophet's block: bytes that drain before the next, more urgent step is due (ICPP 2021, sec. 4); 0 for other policies."""
-    cdef double seconds, most
-    if not limits.blocks or steps.n_steps == 0 or limits.fixed_window > 0:
-        return 0
-    most = BLOCK_UNITS * unit_bytes(limits, link)
-    if not steps_to_come(steps):
-        return most                                 # the last step is here: what waits is in its final order
+cdef bint fits_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t) noexcept nogil:
+    """Whether a unit of so many bytes is predicted to drain within the interval, together with what is in flight."""
+    return in_flight(link) + size <= interval_bytes(limits, steps, link, t)
+
+
+cdef double interval_bytes(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil:
+    """B * A(i): the bytes that the link carries before the next, more urgent step is due, but no more than may be in flight of a block;
+    negative where no interval is predicted."""
+    cdef double seconds
+    if limits.block_units == 0 or limits.fixed_window > 0 or not steps_to_come(steps):
+        return -1
     seconds = interval(steps, t)
-    return 0 if seconds <= 0 else link.rate * seconds if link.rate * seconds < most else most
+    if seconds <= 0:
+        return -1
+    return min(link.rate * seconds, limits.block_units * unit_bytes(limits, link))
+
+
+cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil:
+    """Bytes in flight up to which the window widens, 0 if it does not. After the last step, what waits is in its final order."""
+    if not limits.widens or steps.n_steps == 0 or limits.fixed_window > 0:
+        return 0
+    if not steps_to_come(steps):
+        return limits.block_units * unit_bytes(limits, link)
+    return max(0, interval_bytes(limits, steps, link, t))
 
 
 # -- rules of the window: whether it lets a unit of so many bytes go; if not, *wake is brought forward to when it may ------------------
@@ -113,14 +128,12 @@ cdef bint open_for_block(Limits* limits, Steps* steps, Link* link, int64_t size,
 
 cdef bint open_for_interval(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
     """The paper's rule: while steps are to come, what fits the interval; then one by one, in order of priority."""
-    cdef double seconds
     if limits.fixed_window > 0:
         return open_drained(limits, steps, link, size, t, wake)
-    seconds = interval(steps, t) if steps_to_come(steps) else 0
-    if seconds > 0:
-        if in_flight(link) + size <= link.rate * seconds:
+    if steps_to_come(steps) and interval(steps, t) > 0:
+        if fits_block(limits, steps, link, size, t):
             return True
-        wake[0] = min(wake[0], t + seconds)         # a step that is late must not hold everything for ever
+        wake[0] = min(wake[0], t + interval(steps, t))      # a step that is late must not hold everything for ever
         return False
     if in_flight(link) <= IDLE_SLACK:
         return True

@@ -1,12 +1,13 @@
 """The timeline's recorder: what happened to every unit, kept in a buffer of fixed size until a Python thread asks for it as text.
 
-Contract: all functions but text() are called with the driver's lock held, and cost some stores. Nothing is formatted, allocated (but for new
-units) or written by them. Where the buffer is full, events are counted as lost.
+Contract: all functions but text() are called with the driver's lock held, and cost some stores. Nothing is formatted, allocated (but for
+new units) or written by them. Where the buffer is full, events are counted as lost.
 
 Wire times are an approximation: drain is sampled, and between two samples the link is taken to carry bytes at an even rate.
 """
 from libc.stdint cimport int64_t
 
+from .block cimport GradientBlock
 from .events cimport EventKind, Stamp, TimelineEvent
 from .scheduler cimport BlockScheduler
 from .unit cimport Unit
@@ -15,7 +16,7 @@ cdef struct UnitTrack:
     bint known                      # released while the recorder was on, and not yet answered
     bint flying                     # in its link's queue of units that have not drained
     int after                       # the next unit of that queue, -1 none
-    int64_t block
+    GradientBlock block             # that it left with; number 0: with none
     double wire, drained            # when the link turned to it, and when its last byte had drained
     double answered
     int64_t answered_iteration
@@ -25,7 +26,8 @@ cdef struct LinkTrack:
     int64_t drained                 # at the last sample
     double sampled
     double free                     # when the unit before had drained
-    int64_t block, block_units, block_bytes, block_iteration
+    GradientBlock block             # whose first unit the link has turned to
+    int64_t block_units, block_bytes, block_iteration
     double block_begin, block_end
     double counted                  # when counters were last kept
     int64_t counted_flight, counted_unanswered

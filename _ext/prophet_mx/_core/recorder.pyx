@@ -99,7 +99,8 @@ cdef class Recorder:
             track = &self.units[index]
             track.known = track.flying = True
             track.after = -1
-            track.block = s.blocks
+            track.block = s.queues[self.link_index(&s.units[index])].block
+            track.block.number = s.units[index].block
             if link.last >= 0:
                 self.units[link.last].after = index
             else:
@@ -138,7 +139,7 @@ cdef class Recorder:
             event.times[2] = track.wire
             event.times[3] = track.drained
             event.times[4] = t
-            event.numbers[0] = track.block
+            event.numbers[0] = track.block.number
             event.numbers[1] = step_of(&s.steps, unit.gradient)
             event.numbers[2] = self.link_index(unit)
         if not s.anything_waits():
@@ -185,7 +186,9 @@ cdef class Recorder:
         track.wire = max(unit.release_time, link.free)
         track.drained = max(when, track.wire)
         link.free = track.drained
-        if track.block != link.block or link.block_iteration != unit.iteration:
+        if track.block.number == 0:
+            return
+        if track.block.number != link.block.number or link.block_iteration != unit.iteration:
             self.close_block(link)
             link.block = track.block
             link.block_iteration = unit.iteration
@@ -199,9 +202,11 @@ cdef class Recorder:
         if link.block_units > 0:
             event = self.add(BLOCK_EVENT, <int>(link - self.links), link.block_iteration, link.block_begin, link.block_end)
             if event != NULL:
-                event.numbers[0] = link.block
+                event.numbers[0] = link.block.number
                 event.numbers[1] = link.block_units
                 event.numbers[2] = link.block_bytes
+                event.numbers[3] = link.block.step
+                event.numbers[4] = link.block.predicted
         link.block_units = 0
         link.block_bytes = 0
 

@@ -5,6 +5,7 @@ the tests call :class:`prophet_mx._core.Scheduler`, which has the same functions
 """
 from libc.stdint cimport int64_t
 
+from .block cimport GradientBlock
 from .link cimport Link, Sending
 from .policy cimport Limits
 from .steps cimport Steps
@@ -20,6 +21,7 @@ cdef struct Queue:                  # what waits for a link, and for its answers
     int sent                        # latest of its sent units, -1 none
     int candidate                   # while decide() runs: the unit that may go next, -1 none
     double opens                    # and when a window that holds one back may open
+    GradientBlock block             # the newest
 
 cdef struct LinkState:              # a link as it was at one moment
     Link link
@@ -45,7 +47,8 @@ cdef class BlockScheduler:
         int64_t sequence            # numbers ready events, for policies that go by arrival
         int64_t overhead            # bytes a message costs on the wire besides its payload
         # statistics
-        readonly int64_t units_released, bytes_released, blocks, inverted_bytes, iterations
+        readonly int64_t units_released, bytes_released, inverted_bytes, iterations
+        readonly int64_t blocks, block_units, block_bytes       # gradient blocks, and what left with them
         readonly int64_t first_answers
         readonly double wait_seconds, first_seconds
 
@@ -71,6 +74,7 @@ cdef class BlockScheduler:
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
     cdef int64_t share(self, int index) noexcept nogil
     cdef void release(self, int index, double t) noexcept nogil
+    cdef void assemble(self, int index, double t) noexcept nogil
     cdef int need_unit(self, int unit) except -1
     cdef int need_link(self, int link) except -1
 

@@ -13,7 +13,7 @@ A *link* is the connection to one server. A *wide* unit (MXNet splits a large wh
 
 A unit is released when three things hold on each of its links:
   drain window   in flight < min window, or in flight + unit <= block budget. Drain is known locally, so the window can be tiny, and
-                 what is urgent never queues behind much. The budget is Prophet's prediction (ICPP 2021, sec. 4): the bytes that the
+                 what is urgent never queues behind much. The budget is Prophet's gradient block (block.pxd): the bytes that the
                  link carries before the next, more urgent step is due, rate * (due - now). It only ever widens the
                  window: a wrong prediction cannot idle the link.
   lead limit     unanswered bytes < lead limit; else only the *head*, the earliest ready unit of the total order (round, position),
@@ -35,9 +35,10 @@ from libc.math cimport INFINITY
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
+from .block cimport GradientBlock
 from .link cimport (backlog_begins, backlog_may_end, in_flight, link_assume_drained, link_drained, link_released)
-from .policy cimport lead_limit, min_window, read_policy
-from .steps cimport steps_ready
+from .policy cimport fits_block, lead_limit, min_window, read_policy
+from .steps cimport interval, steps_ready
 from .unit cimport IDLE, READY, SENT, WIDE, before, heap_head, heap_push, heap_remove, more_urgent, ordered
 
 from prophet_mx import sizes
@@ -215,8 +216,6 @@ cdef class BlockScheduler:
             changed = self.units[index].link
             self.out[n] = index
             n += 1
-        if n > 0:
-            self.blocks += 1
         return n
 
     cdef int release_all(self, int n, double t) noexcept nogil:
@@ -343,6 +342,7 @@ cdef class BlockScheduler:
         if unit.sent_before >= 0:
             self.units[unit.sent_before].sent_after = index
         self.latest_sent(unit.link)[0] = index
+        self.assemble(index, t)
         for i in range(self.n_links):
             if unit.link == WIDE or unit.link == i:
                 link_released(&self.links[i], &self.activity, self.share(index), t)
@@ -353,6 +353,27 @@ cdef class BlockScheduler:
         self.wait_seconds += t - unit.ready_time
         if unit.link != WIDE and heap.count > 0 and more_urgent(&self.units[heap.items[0]], unit):
             self.inverted_bytes += unit.bytes
+
+    cdef void assemble(self, int index, double t) noexcept nogil:
+        """Block assembly (ICPP 2021, sec. 4): a unit that is released now leaves with the interval's block, if it fits that on each of its
+        links; the first one begins the block. Nothing is decided here: that the window lets it go was."""
+        cdef Unit* unit = &self.units[index]
+        cdef GradientBlock* block
+        cdef int i
+        unit.block = 0
+        for i in range(self.n_links):
+            if (unit.link == WIDE or unit.link == i) and not fits_block(&self.limits, &self.steps, &self.links[i], self.share(index), t):
+                return
+        for i in range(self.n_links):
+            if unit.link == WIDE or unit.link == i:
+                block = &self.queues[i].block
+                if block.number == 0 or block.iteration != self.steps.iteration or block.step != self.steps.arrived:
+                    self.blocks += 1
+                    block[0] = GradientBlock(self.blocks, self.steps.iteration, self.steps.arrived,
+                                             <int64_t>(self.links[i].rate * interval(&self.steps, t)))
+                unit.block = block.number
+        self.block_units += 1
+        self.block_bytes += unit.bytes
 
     cdef Heap* heap_of(self, Unit* unit) noexcept nogil:
         return &self.wide if unit.link == WIDE else &self.queues[unit.link].ready

@@ -4,7 +4,8 @@ usage: timeline.py FOLDER LAYERS ELEMENTS ITERATIONS [ENDING]
 
 ENDING is 'plain'; 'kill' (rank 0 kills itself a second later, while gradients are on their way); 'interrupt' (rank 0 sends Ctrl-C's
 signal to the launcher then);
-'switch' (start and stop at run time, twice); 'full' (no file may grow over 64 kB). Prints what the test looks at.
+'switch' (start and stop at run time, twice); 'steps' (the second half of the
+gradients comes 60 ms after the first); 'full' (no file may grow over 64 kB). Prints what the test looks at.
 """
 import os
 import resource
@@ -36,6 +37,8 @@ def main():
     def iterate(count):
         for _ in range(count):
             for key in reversed(range(layers)):
+                if ending == "steps" and key == layers // 2 - 1:
+                    time.sleep(0.06)
                 store.pushpull(f"layer{key}", grads[key], out=outs[key], priority=-key)
             mx.nd.waitall()
 
@@ -65,6 +68,8 @@ def main():
         end = time.monotonic() + 30
         while time.monotonic() < end:
             iterate(1)
+    stats = store.stats()
+    print("blocks", stats.get("blocks"), stats.get("block_units"), stats.get("block_bytes"), flush=True)
     assert all((out.asnumpy() == 2 * (key + 1)).all() for key, out in enumerate(outs)), "wrong values"
     print("the last line was reached", flush=True)
 

@@ -137,9 +137,13 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
         model.set_steps([1] * 20 + [0] * 20, [0.0, 0.2])
         for unit in range(20, 40):
             model.ready(unit, 0, 0.0)
-        return 4000 * len(model.decide(t)[0]), model.link_state(0)["window"]
+        sent = 4000 * len(model.decide(t)[0])
+        blocks.append((model.blocks, model.block_bytes))
+        return sent, model.link_state(0)["window"]
+    blocks = []
     far, window = sent_at(0.0)
     near, _ = sent_at(0.2)
+    assert blocks == [(1, far), (0, 0)]                     # what fits the interval is a block; when it is over, units leave one by one
     assert window < 70000 and far >= 76000 and window <= near < window + 4000
 
 
