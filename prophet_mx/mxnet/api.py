@@ -30,5 +30,5 @@ def bind() -> None:
         addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _core.MXNET_FUNCTIONS}
     except AttributeError as error:
         raise UnsupportedMXNetError(f"the MXNet library at {library._name} lacks a function: {error}") from None
-    _core.load_mxnet(addresses)
+    _core.load_mxnet(addresses, mx.base.MXNetError)
     _bound = True

@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free
 
 from .link cimport Link, in_flight
-from .scheduler cimport ALL, BlockScheduler
+from .scheduler cimport BlockScheduler
 from .tcpinfo cimport TcpSample, read_queued, read_tcp
 from .unit cimport SENT, WIDE, Unit
 
@@ -169,4 +169,3 @@ cdef class Drain:
             self.settled = t
         if n > 0:
             self.scheduler.overhead = <int64_t>(total / n)
-

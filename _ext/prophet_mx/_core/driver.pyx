@@ -17,7 +17,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
-from .drain cimport DRAIN_FED, DRAIN_PREDICTED, DRAIN_TCP, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
+from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
 from .invariants cimport broken
 from .link cimport in_flight, sending_until
 from .mxapi cimport OnComplete

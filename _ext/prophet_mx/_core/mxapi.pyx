@@ -6,9 +6,15 @@ MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MX
                    "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull", "MXKVStorePushPullEx")
 
 
-def load_mxnet(dict addresses) -> None:
-    """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library."""
+cdef object mxnet_error = RuntimeError          # what a failed call raises
+
+
+def load_mxnet(dict addresses, type error not None) -> None:
+    """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library; a failed call raises
+    ``error``, which is MXNet's own."""
     cdef void** functions = <void**>&MX
+    global mxnet_error
+    mxnet_error = error
     for i, name in enumerate(MXNET_FUNCTIONS):
         functions[i] = <void*><uintptr_t>addresses[name]
     mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
@@ -22,10 +28,9 @@ cdef int need_mxnet() except -1:
 
 
 cdef int mx_check(int code) except -1:
-    """Raise MXNet's own error (mxnet.base.MXNetError) for a call that returned non-zero."""
+    """Raise MXNet's own error for a call that returned non-zero."""
     if code != 0:
-        from mxnet.base import MXNetError
-        raise MXNetError((<bytes>MX.get_last_error()).decode("utf-8", "replace"))
+        raise mxnet_error((<bytes>MX.get_last_error()).decode("utf-8", "replace"))
     return 0
 
 

@@ -36,7 +36,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .block cimport GradientBlock
-from .link cimport (backlog_begins, backlog_may_end, in_flight, link_assume_drained, link_drained, link_released)
+from .link cimport (backlog_begins, backlog_may_end, link_assume_drained, link_drained, link_released)
 from .policy cimport fits_block, lead_limit, min_window, read_policy
 from .steps cimport interval, steps_ready
 from .unit cimport IDLE, READY, SENT, WIDE, before, heap_head, heap_push, heap_remove, more_urgent, ordered
