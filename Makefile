@@ -8,7 +8,7 @@
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
-EXTRAS  := $(MXNET),test,demo,report,metrics,tensorboard,docs
+EXTRAS  := $(MXNET),test,check,demo,report,metrics,tensorboard,docs
 VENV    := .venv
 PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 ARGS    ?=
