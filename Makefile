@@ -99,9 +99,10 @@ build: $(VENV)/.installed
 demo: build
 	@$(VENV)/bin/prophet-mx launch -n 2 -s 1 -- $(VENV)/bin/python examples/mxnet-image-classification/train_digits.py
 
-# vermin looks for what Python 3.8 does not have. Once the tree is formatted, '@$(VENV)/bin/ruff format --check --quiet .' goes here as well.
+# vermin looks for what Python 3.8 does not have.
 lint: build
 	@$(VENV)/bin/ruff check --quiet --output-format=concise .
+	@$(VENV)/bin/ruff format --check --quiet . || { echo 'not formatted: .venv/bin/ruff format .'; exit 1; }
 	@$(RUN) mypy --no-error-summary
 	@PATH='$(abspath $(VENV))/bin':"$$PATH" cython-lint $(CYTHON)
 	@$(VENV)/bin/codespell

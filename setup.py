@@ -7,6 +7,7 @@ the CUDA wheel.
 SANITIZE in the environment adds instrumentation, for 'make check-native': SANITIZE=address,undefined or SANITIZE=thread (gcc's names),
 or SANITIZE=none for debugging symbols alone. Such a build is for tests only; use a --build-base of its own.
 """
+
 import os
 from glob import glob
 
@@ -26,6 +27,4 @@ CORE = [
     for source in sorted(glob("_ext/prophet_mx/_core/*.pyx"))
 ]
 
-setup(
-    ext_modules=cythonize(CORE, include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}),
-)
+setup(ext_modules=cythonize(CORE, include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}))

@@ -3,6 +3,7 @@
 A module here is a command. ``comparison`` has the cells, the methods and the rows of a comparison, ``testbed`` the network and the emulated
 job that it runs on, ``jobs`` the scripts that the other commands run, ``profiles_data`` the models, ``results`` what was measured.
 """
+
 import sys
 from pathlib import Path
 

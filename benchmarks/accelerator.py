@@ -5,6 +5,7 @@
 Runs a profile's forward and backward operations without any communication. Exit code 1 if the time is off by more than 1% or
 the process took more than 3% of a core.
 """
+
 import argparse
 import sys
 import time
@@ -42,12 +43,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             model.forward(iteration)
             model.backward(iteration)
             model.output.wait_to_read()
-        model.gradients[0].wait_to_read()                      # the last backward operation's
+        model.gradients[0].wait_to_read()  # the last backward operation's
         took, cpu = time.monotonic() - begin, time.process_time() - cpu
         wrong = accelerator.wrong
     nominal = options.iterations * profile.compute_seconds
-    print(f"{profile.name}: {len(model.forwards)} forward and {len(model.steps)} backward operations per iteration; "
-          f"nominal {nominal:.4f} s, measured {took:.4f} s ({took / nominal - 1:+.3%}); CPU {cpu / took:.2%} of a core")
+    print(
+        f"{profile.name}: {len(model.forwards)} forward and {len(model.steps)} backward operations per iteration; "
+        f"nominal {nominal:.4f} s, measured {took:.4f} s ({took / nominal - 1:+.3%}); CPU {cpu / took:.2%} of a core"
+    )
     return int(abs(took / nominal - 1) > TIME_TOLERANCE or cpu / took > CPU_LIMIT or wrong > 0)
 
 

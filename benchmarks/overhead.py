@@ -16,6 +16,7 @@ The targets are for a machine with nothing else to do, where plain dist_sync too
 worker. On a busy machine processor time grows too (caches, shared cores, more sleeping and waking): look at the ratios, and at
 the load.
 """
+
 import argparse
 import json
 import os
@@ -25,13 +26,14 @@ import time
 from typing import Dict, List, Optional, Sequence
 
 COLUMNS = {"main_cpu": "main thread, CPU", "main_wall": "main thread, wall", "worker_cpu": "worker CPU"}
-TARGETS = {"main_cpu": 15, "main_wall": 15, "worker_cpu": 60}           # microseconds per key, scheduled
-MARK = "overhead "                      # starts the line with a worker's result
+TARGETS = {"main_cpu": 15, "main_wall": 15, "worker_cpu": 60}  # microseconds per key, scheduled
+MARK = "overhead "  # starts the line with a worker's result
 
 
 def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     """One worker's microseconds per key, as medians over the iterations (the worker's CPU: over all of them)."""
     import mxnet as mx
+
     from prophet_mx import ScheduledKVStore
 
     kv = mx.kv.create("dist_sync")
@@ -71,8 +73,11 @@ def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     if any((value.asnumpy() != expected).any() for value in values):
         raise AssertionError("a worker got wrong values: what was measured is not a working store")
     per_key = 1e6 / options.keys
-    return {"main_cpu": statistics.median(cpus) * per_key, "main_wall": statistics.median(walls) * per_key,
-            "worker_cpu": process / options.iterations * per_key}
+    return {
+        "main_cpu": statistics.median(cpus) * per_key,
+        "main_wall": statistics.median(walls) * per_key,
+        "worker_cpu": process / options.iterations * per_key,
+    }
 
 
 def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
@@ -85,8 +90,7 @@ def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     result = run_job(command, options.workers, 1, env={"OMP_NUM_THREADS": "1"}, timeout=options.timeout)
     if result.exit_code != 0:
         raise RuntimeError(f"the job ended with {result.exit_code}\n{result.logs()}")
-    found = [json.loads(line[len(MARK):]) for process in result.processes for line in process.output.splitlines()
-             if line.startswith(MARK)]
+    found = [json.loads(line[len(MARK) :]) for process in result.processes for line in process.output.splitlines() if line.startswith(MARK)]
     if len(found) != options.workers:
         raise RuntimeError(f"{len(found)} of {options.workers} workers told their result\n{result.logs()}")
     return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
@@ -108,8 +112,9 @@ def _spread(values: Sequence[float]) -> str:
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.overhead", description=__doc__.split("\n\n")[0],
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.overhead", description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
     parser.add_argument("--pairs", type=int, default=5, help="runs of each kind")
     parser.add_argument("--keys", type=int, default=200)
     parser.add_argument("--size", type=int, default=10, help="floats per key")
@@ -134,12 +139,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     for pair in range(options.pairs):
         for kind in ((options.base, "scheduled"), ("scheduled", options.base))[pair % 2]:
             (scheduled if kind == "scheduled" else base).append(run(options, kind))
-        print(f"pair {pair + 1} of {options.pairs}: {options.base} {_brief(base[-1])}; scheduled {_brief(scheduled[-1])}",
-              file=sys.stderr, flush=True)
+        print(
+            f"pair {pair + 1} of {options.pairs}: {options.base} {_brief(base[-1])}; scheduled {_brief(scheduled[-1])}",
+            file=sys.stderr,
+            flush=True,
+        )
         load.append(os.getloadavg()[0])
-    print(f"\n{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
-          f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores, load average {min(load):.1f} to "
-          f"{max(load):.1f} (the benchmark itself makes about 2): median (lowest-highest)\n")
+    print(
+        f"\n{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
+        f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores, load average {min(load):.1f} to "
+        f"{max(load):.1f} (the benchmark itself makes about 2): median (lowest-highest)\n"
+    )
     print(table(options.base, base, scheduled))
     return 0
 

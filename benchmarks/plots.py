@@ -11,6 +11,7 @@ gantt      a simulated iteration in steady state, of stock MXNet and of prophet:
            worker, its time to the server (queues behind other units included) and the time until the answer, coloured by
            the step in which its gradient became ready.
 """
+
 import argparse
 import csv
 import json
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import matplotlib
+
 from prophet_mx.errors import ProphetError
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
@@ -31,7 +33,7 @@ from .validate_simulator import COSTS_FILE, predict
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
-GOODPUT_SHARE = 0.945           # of a link's rate that TCP delivers, where nothing was measured
+GOODPUT_SHARE = 0.945  # of a link's rate that TCP delivers, where nothing was measured
 RATES_GBIT = (0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
 STYLES = {"pushpull": ("stock MXNet", "tab:red"), "priority": ("priority", "tab:orange"), "prophet": ("prophet", "tab:blue")}
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -44,7 +46,7 @@ def measured_points(job: Cell, results: Path) -> Dict[str, List[Tuple[float, flo
         with open(path, newline="") as file:
             rows = csv.DictReader(file)
             if "time_ms" not in (rows.fieldnames or ()):
-                continue                                       # another kind of result
+                continue  # another kind of result
             for row in rows:
                 cell = Cell.parse(row["cell"])
                 if replace(cell, rate=job.rate) == job:
@@ -64,10 +66,15 @@ def draw_bandwidth(job: Cell, costs: Dict[str, float], results: Path) -> Any:
             axes.plot(*zip(*points[method]), "o", color=colour, label=f"{label}, measured")
     bounds = [cell.load(cell.rate * GOODPUT_SHARE).bound * 1e3 for cell in cells]
     axes.plot(RATES_GBIT, bounds, "k--", linewidth=1, label="lower bound")
-    axes.set(xscale="log", xlabel="link rate, Gbit/s", ylabel="time per iteration, ms", ylim=(0, None),
-             title=f"{job.profile}: {job.workers} workers, {job.servers} server(s), "
-                   f"{cells[0].load(cells[0].rate).profile.total_bytes / 1e6:.0f} MB, compute "
-                   f"{cells[0].load(cells[0].rate).profile.compute_seconds * 1e3:.0f} ms")
+    axes.set(
+        xscale="log",
+        xlabel="link rate, Gbit/s",
+        ylabel="time per iteration, ms",
+        ylim=(0, None),
+        title=f"{job.profile}: {job.workers} workers, {job.servers} server(s), "
+        f"{cells[0].load(cells[0].rate).profile.total_bytes / 1e6:.0f} MB, compute "
+        f"{cells[0].load(cells[0].rate).profile.compute_seconds * 1e3:.0f} ms",
+    )
     ticks = [0.2, 0.3, 0.5, 1.0, 2.0, 4.0]
     axes.set_xticks(ticks)
     axes.set_xticklabels([f"{tick:g}" for tick in ticks])
@@ -102,11 +109,10 @@ def _panel(axes: Any, profile: GradientProfile, result: Result, bound: float) ->
     colours = [matplotlib.colormaps["turbo"](0.08 + 0.84 * place / max(1, len(steps) - 1)) for place in range(len(steps))]
     colour_of = {index: colours[place] for place, step in enumerate(steps) for index in step}
     order = sorted(range(len(result.units)), key=lambda unit: (timeline.units[unit].released, timeline.units[unit].ready))
-    height = len(order) / 14                                   # of the lane of computing, in lines
+    height = len(order) / 14  # of the lane of computing, in lines
     start = 0.0
     for place, step in enumerate(steps):
-        axes.barh(-height, ready[step[0]] - start, left=start, height=height, color=colours[place], edgecolor="white",
-                  linewidth=0.5)
+        axes.barh(-height, ready[step[0]] - start, left=start, height=height, color=colours[place], edgecolor="white", linewidth=0.5)
         axes.axvline(ready[step[0]], color="0.85", linewidth=0.6, zorder=0)
         start = ready[step[0]]
     for index, (begin, end) in enumerate(timeline.forward):
@@ -122,9 +128,13 @@ def _panel(axes: Any, profile: GradientProfile, result: Result, bound: float) ->
         before = times.released
         axes.barh(line, 0.006 * bound, left=times.released - 0.006 * bound, height=1, color="black" if block % 2 else "0.6")
     axes.axvline(bound, color="black", linestyle="--", linewidth=1)
-    axes.set(ylim=(len(order), -2 * height), yticks=[-height], yticklabels=["compute"],
-             ylabel=f"{len(order)} units, as released",
-             title=f"{result.policy}: {result.seconds * 1e3:.0f} ms, bound (dashed) {bound * 1e3:.0f} ms; {block + 1} blocks")
+    axes.set(
+        ylim=(len(order), -2 * height),
+        yticks=[-height],
+        yticklabels=["compute"],
+        ylabel=f"{len(order)} units, as released",
+        title=f"{result.policy}: {result.seconds * 1e3:.0f} ms, bound (dashed) {bound * 1e3:.0f} ms; {block + 1} blocks",
+    )
     axes.title.set_fontsize(9)
 
 

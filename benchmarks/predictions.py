@@ -10,6 +10,7 @@ fitted on are marked and not counted. ``benchmarks.validate_simulator`` makes su
 
 Exit code 1 if the median error is 10% or more, or nothing was predicted; 2 if a file cannot be used.
 """
+
 import argparse
 import json
 import statistics
@@ -27,8 +28,10 @@ def table(checks: Sequence[Check]) -> str:
     """A line per row."""
     width = max(len(c.cell) for c in checks)
     lines = [f"{'cell':{width}}  {'method':14} measured, ms  predicted, ms    error"]
-    lines += [f"{c.cell:{width}}  {c.method:14} {c.measured_ms:12.1f}  {c.simulated_ms:13.1f}  {c.error:+7.1%}"
-              + (" fitted" if c.fitted else "") for c in checks]
+    lines += [
+        f"{c.cell:{width}}  {c.method:14} {c.measured_ms:12.1f}  {c.simulated_ms:13.1f}  {c.error:+7.1%}" + (" fitted" if c.fitted else "")
+        for c in checks
+    ]
     return "\n".join(lines)
 
 

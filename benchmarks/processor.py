@@ -7,6 +7,7 @@ samples of the measured iterations. Prints a table in milliseconds of processor 
 together; time that the machine's host took counts for whoever ran then. The exit code is 1 if a job failed, 3 without the privileges
 that namespaces need.
 """
+
 import argparse
 import shlex
 import shutil
@@ -32,21 +33,31 @@ from .run import RESULTS, add_job_options, run_method
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code
 
-RATE = 499                                                     # samples per second and core; not a multiple of what ticks
-IDLE = 0                                                       # the kernel's own process
+RATE = 499  # samples per second and core; not a multiple of what ticks
+IDLE = 0  # the kernel's own process
 ROLES, OTHERS = ("worker", "server"), "others"
-SCAN = 0.5                                                     # seconds between two looks at which processes there are
+SCAN = 0.5  # seconds between two looks at which processes there are
 
 # What a sample is counted as: the first kind that has one of these words in any of the stack's function names, from a system call
 # or an interrupt down; else, in the innermost one's.
-STACK = (("network: packets", ("handle_softirqs",)), ("network: send", ("__sys_send",)), ("network: receive", ("__sys_recv",)),
-         ("waking and waiting", ("do_futex", "epoll", "do_sys_poll", "eventfd", "schedule")),
-         ("other system calls", ("do_syscall_64", "asm_exc_", "asm_sysvec")))
-INNERMOST = (("copies", ("memmove", "memset", "memcpy", "CopyFromTo")), ("adding up", ("BinaryOpKernel",)),
-             ("prophet_mx", ("(prophet_mx/",)), ("allocation", ("malloc", "free", "unlink_chunk")),
-             ("messages", ("ps::", "zmq::", "google::")), ("engine", ("mxnet::engine::",)),
-             ("copies and others, unnamed in MXNet", ("[unknown] (libmxnet",)), ("MXNet, other", ("(libmxnet",)),
-             ("Python", ("(libpython", "(python")))
+STACK = (
+    ("network: packets", ("handle_softirqs",)),
+    ("network: send", ("__sys_send",)),
+    ("network: receive", ("__sys_recv",)),
+    ("waking and waiting", ("do_futex", "epoll", "do_sys_poll", "eventfd", "schedule")),
+    ("other system calls", ("do_syscall_64", "asm_exc_", "asm_sysvec")),
+)
+INNERMOST = (
+    ("copies", ("memmove", "memset", "memcpy", "CopyFromTo")),
+    ("adding up", ("BinaryOpKernel",)),
+    ("prophet_mx", ("(prophet_mx/",)),
+    ("allocation", ("malloc", "free", "unlink_chunk")),
+    ("messages", ("ps::", "zmq::", "google::")),
+    ("engine", ("mxnet::engine::",)),
+    ("copies and others, unnamed in MXNet", ("[unknown] (libmxnet",)),
+    ("MXNet, other", ("(libmxnet",)),
+    ("Python", ("(libpython", "(python")),
+)
 OTHER = "other"
 
 
@@ -88,7 +99,7 @@ class Profiler:
 
     def __init__(self, folder: str) -> None:
         self._file = str(Path(folder) / "perf.data")
-        self.roles: Dict[int, str] = {}                        # by process number
+        self.roles: Dict[int, str] = {}  # by process number
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._scan, daemon=True)
 
@@ -96,15 +107,17 @@ class Profiler:
         perf = shutil.which("perf")
         if perf is None:
             raise TestbedError("there is no perf (Debian: apt-get install linux-perf)")
-        self._perf = subprocess.Popen([perf, "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", str(RATE), "-k", "CLOCK_MONOTONIC",
-                                       "-o", self._file], stdin=subprocess.DEVNULL)
+        self._perf = subprocess.Popen(
+            [perf, "record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", str(RATE), "-k", "CLOCK_MONOTONIC", "-o", self._file],
+            stdin=subprocess.DEVNULL,
+        )
         self._thread.start()
         return self
 
     def __exit__(self, raised: Optional[Type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         self._end.set()
         self._thread.join()
-        self._perf.send_signal(signal.SIGINT)                  # writes the rest of its file
+        self._perf.send_signal(signal.SIGINT)  # writes the rest of its file
         self._perf.wait()
 
     def _scan(self) -> None:
@@ -119,8 +132,13 @@ class Profiler:
 
     def samples(self) -> List[Sample]:
         """All of them. To be called after the end."""
-        done = subprocess.run(["perf", "script", "-i", self._file, "-F", "pid,time,ip,sym,dso"], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL, text=True, check=False)
+        done = subprocess.run(
+            ["perf", "script", "-i", self._file, "-F", "pid,time,ip,sym,dso"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise TestbedError(f"perf script ended with {done.returncode}")
         return list(samples(done.stdout))
@@ -128,8 +146,9 @@ class Profiler:
 
 def count(found: Iterable[Sample], roles: Dict[int, str], since: float, until: float) -> "Counter[Tuple[str, str]]":
     """Samples between two moments by role and kind; those of all other processes count as ``others``, idle cores not at all."""
-    return Counter((roles.get(sample.pid, OTHERS), kind(sample.stack)) for sample in found
-                   if sample.pid != IDLE and since <= sample.time <= until)
+    return Counter(
+        (roles.get(sample.pid, OTHERS), kind(sample.stack)) for sample in found if sample.pid != IDLE and since <= sample.time <= until
+    )
 
 
 class Profile(NamedTuple):
@@ -148,26 +167,35 @@ def profile(bed: Testbed, cell: Cell, load: Load, method: Method, options: argpa
         with Profiler(folder) as profiler:
             job = run_method(bed, cell, load, method, options, {})
         found = profiler.samples()
-    starts = job.workers[0]["starts"][options.warmup:]
+    starts = job.workers[0]["starts"][options.warmup :]
     time = statistics.median(time for result in job.workers for time in iteration_times(result, options.warmup))
     counted = count(found, profiler.roles, starts[0], starts[-1])
-    return Profile(method.name, time * 1e3, time / load.bound, job.stolen.cores(starts[0], starts[-1]),
-                   {key: number / RATE * 1e3 / (len(starts) - 1) for key, number in counted.items()})
+    return Profile(
+        method.name,
+        time * 1e3,
+        time / load.bound,
+        job.stolen.cores(starts[0], starts[-1]),
+        {key: number / RATE * 1e3 / (len(starts) - 1) for key, number in counted.items()},
+    )
 
 
 def markdown(profiles: Sequence[Profile]) -> str:
     """A row per role and kind, a column per method."""
     keys = {key for each in profiles for key in each.spent}
-    lines = ["| ms of processor time per iteration | | " + " | ".join(each.method for each in profiles) + " |",
-             "|---|---|" + "---:|" * len(profiles)]
+    lines = [
+        "| ms of processor time per iteration | | " + " | ".join(each.method for each in profiles) + " |",
+        "|---|---|" + "---:|" * len(profiles),
+    ]
     for role in ROLES + (OTHERS,):
         mine = sorted((key for key in keys if key[0] == role), key=lambda key: -max(each.spent.get(key, 0.0) for each in profiles))
         total = [sum(each.spent.get(key, 0.0) for key in mine) for each in profiles]
         lines.append(f"| **{role if role == OTHERS else role + 's'}** | all | " + " | ".join(f"**{ms:.0f}**" for ms in total) + " |")
         lines += [f"| | {key[1]} | " + " | ".join(f"{each.spent.get(key, 0.0):.0f}" for each in profiles) + " |" for key in mine]
-    for name, values in (("iteration, ms", [f"{each.time_ms:.0f}" for each in profiles]),
-                         ("time / bound", [f"{each.over_bound:.3f}" for each in profiles]),
-                         ("stolen, of a core", [f"{each.stolen:.0%}" for each in profiles])):
+    for name, values in (
+        ("iteration, ms", [f"{each.time_ms:.0f}" for each in profiles]),
+        ("time / bound", [f"{each.over_bound:.3f}" for each in profiles]),
+        ("stolen, of a core", [f"{each.stolen:.0%}" for each in profiles]),
+    ):
         lines.append(f"| {name} | | " + " | ".join(values) + " |")
     return "\n".join(lines) + "\n"
 

@@ -9,6 +9,7 @@ point operations; backward takes twice as long as forward. An operator's time be
 without a parameter (activation, pooling) to the operator before it: forward then starts an operator when all its parameters
 are there, and backward makes all its gradients ready at its end.
 """
+
 import argparse
 import json
 import math
@@ -24,7 +25,7 @@ from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 STANDARD = ("resnet18_v1", "resnet50_v1", "resnet152_v1", "inceptionv3", "vgg16", "mobilenetv2_1.0")
 BYTES_PER_ELEMENT = 4
-DECIMALS = 8    # of the times in seconds: enough for any layer, and the files stay small
+DECIMALS = 8  # of the times in seconds: enough for any layer, and the files stay small
 
 # MXNet runs operators in bulks and tells the KVStore at the end of each: 62 gradients of ResNet-18 come in 5 bursts.
 GRADIENTS_PER_STEP = 12
@@ -46,8 +47,9 @@ class Parameter(NamedTuple):
     flops: int
 
 
-def build_profile(model: str, batch: int = 32, steps: Optional[int] = None, image: Optional[int] = None,
-                  compute: float = 1.0) -> GradientProfile:
+def build_profile(
+    model: str, batch: int = 32, steps: Optional[int] = None, image: Optional[int] = None, compute: float = 1.0
+) -> GradientProfile:
     """The profile of a model of MXNet's vision zoo, of which one iteration computes for ``compute`` seconds.
 
     Parameters
@@ -73,8 +75,10 @@ def build_profile(model: str, batch: int = 32, steps: Optional[int] = None, imag
         steps = min(operators, max(FEWEST_STEPS, round(len(parameters) / GRADIENTS_PER_STEP)))
     total = sum(parameter.flops for parameter in parameters)
     times = [compute * parameter.flops / (3 * total) for parameter in parameters]
-    gradients = [Gradient(parameter.name, parameter.elements * BYTES_PER_ELEMENT, round(time, DECIMALS),
-                          round(2 * time, DECIMALS)) for parameter, time in zip(parameters, times)]
+    gradients = [
+        Gradient(parameter.name, parameter.elements * BYTES_PER_ELEMENT, round(time, DECIMALS), round(2 * time, DECIMALS))
+        for parameter, time in zip(parameters, times)
+    ]
     profile = GradientProfile(model, gradients, _split(parameters, steps))
     ready = [round(time, DECIMALS) for time in profile.ready_times()]
     return replace(profile, gradients=tuple(replace(gradient, ready=time) for gradient, time in zip(gradients, ready)))
@@ -103,7 +107,7 @@ def _parameters(model: str, data: Shape) -> List[Parameter]:
 def _attribute(nodes: List[dict], shapes: Dict[str, Shape], learned: set) -> List[Parameter]:
     """The learned parameters in forward order, with the FLOPs of all operators attributed to them."""
     result: Dict[str, Parameter] = {}
-    waiting = 0    # FLOPs before the first operator that has a parameter
+    waiting = 0  # FLOPs before the first operator that has a parameter
     last = None
     for number, node in enumerate(nodes):
         if node["op"] == "null":
@@ -113,7 +117,7 @@ def _attribute(nodes: List[dict], shapes: Dict[str, Shape], learned: set) -> Lis
         for name in own:
             # A parameter that several operators share is needed by the first, and its gradient complete after the first's.
             if name not in result:
-                result[name] = Parameter(name[len("net_"):], math.prod(shapes[name]), number, 0)
+                result[name] = Parameter(name[len("net_") :], math.prod(shapes[name]), number, 0)
                 last = name
         flops = _flops(node, inputs, shapes) + waiting
         waiting = 0 if last else flops
@@ -128,7 +132,7 @@ def _flops(node: dict, inputs: List[dict], shapes: Dict[str, Shape]) -> int:
     # An operator of several outputs names them output0, output1, ...; the first is the one that carries the data.
     output = math.prod(shapes.get(name + "_output") or shapes.get(name + "_output0") or (0,))
     if node["op"] in ("Convolution", "FullyConnected"):
-        weight = shapes[inputs[1]["name"]]    # (outputs, inputs of one output, kernel height, kernel width)
+        weight = shapes[inputs[1]["name"]]  # (outputs, inputs of one output, kernel height, kernel width)
         return 2 * output * math.prod(weight[1:])
     return FLOPS_PER_ELEMENT * output
 
@@ -142,8 +146,7 @@ def _split(parameters: Sequence[Parameter], steps: int) -> Tuple[Tuple[int, ...]
         else:
             operators.append([index])
     if not 1 <= steps <= len(operators):
-        raise ProfileError(f"{steps} steps: the model's {len(operators)} operators with parameters allow 1 to "
-                           f"{len(operators)}")
+        raise ProfileError(f"{steps} steps: the model's {len(operators)} operators with parameters allow 1 to {len(operators)}")
     groups: List[List[int]] = [[]]
     placed = 0
     for done, operator in enumerate(operators):
@@ -190,8 +193,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 
 def _summary(profile: GradientProfile, path: str, rate: Optional[float]) -> str:
-    text = (f"{path}: {len(profile.gradients)} gradients, {profile.total_bytes / 1e6:.1f} MB, {len(profile.steps)} steps, "
-            f"compute {profile.compute_seconds:.3f} s")
+    text = (
+        f"{path}: {len(profile.gradients)} gradients, {profile.total_bytes / 1e6:.1f} MB, {len(profile.steps)} steps, "
+        f"compute {profile.compute_seconds:.3f} s"
+    )
     return text + (f", rho {rho(profile, rate):.3f}" if rate else "")
 
 

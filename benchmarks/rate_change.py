@@ -5,6 +5,7 @@
 Prints each phase's bound, the iterations until the time stays within 10% of it (median of five), and every iteration's time.
 Exit code 1 if a phase needs more than 20 iterations.
 """
+
 import argparse
 import statistics
 import sys
@@ -23,10 +24,10 @@ from .testbed.emulated import Task
 from .testbed.exits import exit_code
 from .testbed.job import run_job
 
-ALLOWED = 1.10                                                 # of the new bound
-SETTLED = 5                                                    # iterations whose median counts
-LIMIT = 20                                                     # iterations in which to get there
-STARTUP = 15.0                                                 # seconds until a job iterates, at most
+ALLOWED = 1.10  # of the new bound
+SETTLED = 5  # iterations whose median counts
+LIMIT = 20  # iterations in which to get there
+STARTUP = 15.0  # seconds until a job iterates, at most
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -58,10 +59,12 @@ def run(bed: Testbed, cell: Cell, method: str, iterations: int) -> Tuple[List[fl
     def job() -> None:
         kind = METHODS[method]
         try:
-            results.append(run_job(bed, load.profile, Task("", count, kind.wrap, kind.pushpull), {**load.env, **kind.env},
-                                   4 * sum(seconds)))
+            results.append(
+                run_job(bed, load.profile, Task("", count, kind.wrap, kind.pushpull), {**load.env, **kind.env}, 4 * sum(seconds))
+            )
         except ProphetError as error:
             errors.append(error)
+
     thread = threading.Thread(target=job)
     thread.start()
     for wait, rate in zip(seconds, (cell.rate / 2, cell.rate)):
@@ -82,11 +85,12 @@ def report(starts: Sequence[float], phases: Sequence[Tuple[float, float]]) -> in
     ends = [since for since, _ in phases[1:]] + [starts[-1]]
     for (since, bound), until in zip(phases, ends):
         times = [b - a for a, b in zip(starts, starts[1:]) if since <= a and b <= until]
-        there = next((i for i in range(len(times) - SETTLED + 1) if statistics.median(times[i:i + SETTLED]) <= ALLOWED * bound),
-                     None)
+        there = next((i for i in range(len(times) - SETTLED + 1) if statistics.median(times[i : i + SETTLED]) <= ALLOWED * bound), None)
         settled = statistics.median(times[there:]) if there is not None else float("nan")
-        print(f"bound {bound * 1e3:.0f} ms: within 10% after {there} iterations, then {settled * 1e3:.0f} ms "
-              f"({settled / bound:.3f} of the bound); {' '.join(f'{t * 1e3:.0f}' for t in times)}")
+        print(
+            f"bound {bound * 1e3:.0f} ms: within 10% after {there} iterations, then {settled * 1e3:.0f} ms "
+            f"({settled / bound:.3f} of the bound); {' '.join(f'{t * 1e3:.0f}' for t in times)}"
+        )
         late = late or there is None or there > LIMIT
     return int(late or len(phases) < 3)
 

@@ -4,6 +4,7 @@
 
 Writes repeatability.md beside the first. Exit code 1 if a cell and method's medians differ by more than 5%.
 """
+
 import argparse
 import csv
 import shlex
@@ -42,12 +43,19 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     for key in common:
         values = [run[key] for run in found]
         worst = max(worst, spread(values))
-        rows.append("| {} | {} | {} | {:.1%} |{}\n".format(*key, " | ".join(f"{v:.0f}" for v in values), spread(values),
-                                                            " **over 5%**" if spread(values) > LIMIT else ""))
+        rows.append(
+            "| {} | {} | {} | {:.1%} |{}\n".format(
+                *key, " | ".join(f"{v:.0f}" for v in values), spread(values), " **over 5%**" if spread(values) > LIMIT else ""
+            )
+        )
     names = " | ".join(f"{path.stem}, ms" for path in options.runs)
-    text = (f"{machine()}\n\n`{shlex.join(['python', '-m', 'benchmarks.repeatability'] + arguments)}`\n\n"
-            f"Largest difference of two medians: {worst:.1%}\n\n| cell | method | {names} | difference |\n|---|---|"
-            + "---:|" * (len(found) + 1) + "\n" + "".join(rows))
+    text = (
+        f"{machine()}\n\n`{shlex.join(['python', '-m', 'benchmarks.repeatability'] + arguments)}`\n\n"
+        f"Largest difference of two medians: {worst:.1%}\n\n| cell | method | {names} | difference |\n|---|---|"
+        + "---:|" * (len(found) + 1)
+        + "\n"
+        + "".join(rows)
+    )
     print(text)
     (options.runs[0].parent / "repeatability.md").write_text(text)
     return int(worst > LIMIT)

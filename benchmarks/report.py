@@ -1,7 +1,8 @@
 """Prints a result as one table, a column per cell: the one in the README.
 
-    python -m benchmarks.report benchmarks/results/quick.csv
+python -m benchmarks.report benchmarks/results/quick.csv
 """
+
 import csv
 import sys
 from pathlib import Path
@@ -19,8 +20,11 @@ def compact(path: Path) -> str:
     lines.append("| lower bound | " + " | ".join(f"{float(bound):.0f}" for bound in bounds) + " |")
     for method in dict.fromkeys(row["method"] for row in rows):
         mine = [found.get((cell, method)) for cell in cells]
-        lines.append(f"| {method} | " + " | ".join(
-            f"{float(row['time_ms']):.0f} ({float(row['time_over_bound']):.2f})" if row else "" for row in mine) + " |")
+        lines.append(
+            f"| {method} | "
+            + " | ".join(f"{float(row['time_ms']):.0f} ({float(row['time_over_bound']):.2f})" if row else "" for row in mine)
+            + " |"
+        )
     return "\n".join(lines) + "\n\n" + rows[0]["machine"] + "\n"
 
 

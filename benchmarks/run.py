@@ -10,6 +10,7 @@ ones, during which at most a tenth of a core was taken (``--max-stolen``); how l
 beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
 The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
 """
+
 import argparse
 import fcntl
 import json
@@ -33,6 +34,7 @@ from .testbed.exits import exit_code
 from .testbed.job import run_job
 
 RESULTS = Path(__file__).with_name("results")
+
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
@@ -64,32 +66,49 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cell", action="append", required=True, metavar="PROFILE,KEY=VALUE,...",
-                        help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated")
-    parser.add_argument("--methods", type=checked(_methods), default=list(STANDARD),
-                        help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in "
-                             "prophet:PROPHET_UNIT=4MB")
+    parser.add_argument(
+        "--cell",
+        action="append",
+        required=True,
+        metavar="PROFILE,KEY=VALUE,...",
+        help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated",
+    )
+    parser.add_argument(
+        "--methods",
+        type=checked(_methods),
+        default=list(STANDARD),
+        help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in prophet:PROPHET_UNIT=4MB",
+    )
     parser.add_argument("--repeats", type=count, default=2, help="jobs per method and cell (default 2)")
     add_job_options(parser)
-    parser.add_argument("--max-stolen", type=factor(0, 1e3), default=0.1, metavar="CORES",
-                        help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)")
-    parser.add_argument("--undisturbed", type=count, default=1, metavar="N",
-                        help="iterations to have undisturbed per method and cell, all workers' together (default 1)")
+    parser.add_argument(
+        "--max-stolen",
+        type=factor(0, 1e3),
+        default=0.1,
+        metavar="CORES",
+        help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)",
+    )
+    parser.add_argument(
+        "--undisturbed",
+        type=count,
+        default=1,
+        metavar="N",
+        help="iterations to have undisturbed per method and cell, all workers' together (default 1)",
+    )
     parser.add_argument("--tries", type=count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
     parser.add_argument("--name", help="write NAME.csv and NAME.md")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
-    parser.add_argument("--timeline", type=Path, metavar="FOLDER",
-                        help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report")
-    parser.add_argument("--raw", type=Path, metavar="FOLDER",
-                        help="keep the workers' results, with the time of every operation, as JSON")
+    parser.add_argument(
+        "--timeline", type=Path, metavar="FOLDER", help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report"
+    )
+    parser.add_argument("--raw", type=Path, metavar="FOLDER", help="keep the workers' results, with the time of every operation, as JSON")
     return parser
 
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """What :func:`run_method` reads."""
     parser.add_argument("--iterations", type=count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=count, default=14,
-                        help="iterations dropped before them, until orders were exchanged (default 14)")
+    parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
 
@@ -112,8 +131,11 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
         with turn(options.lock):
             goodput = measure(bed)
         load = cell.load(goodput.link)
-        print(f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
-              f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s", flush=True)
+        print(
+            f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
+            f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s",
+            flush=True,
+        )
         if goodput.shortfall(cell.rate):
             print(goodput.shortfall(cell.rate), file=sys.stderr, flush=True)
         for repeat in range(max(options.repeats, options.tries)):
@@ -121,8 +143,15 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                 if method.name in broken or repeat >= options.repeats and enough(jobs[method.name], options):
                     continue
                 try:
-                    job = run_method(bed, cell, load, method, options,
-                                     _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"), bool(options.raw))
+                    job = run_method(
+                        bed,
+                        cell,
+                        load,
+                        method,
+                        options,
+                        _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"),
+                        bool(options.raw),
+                    )
                 except TestbedError as error:
                     print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
                     broken.add(method.name)
@@ -130,13 +159,19 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                 jobs[method.name].append(job)
                 times = [time for worker in job.workers for time in iteration_times(worker, options.warmup)]
                 quiet = undisturbed_times(job, options.warmup, options.max_stolen)
-                print(f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms ({job.stolen.cores():.0%} of a core "
-                      f"stolen, {len(quiet)} of {len(times)} iterations undisturbed)", flush=True)
+                print(
+                    f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms ({job.stolen.cores():.0%} of a core "
+                    f"stolen, {len(quiet)} of {len(times)} iterations undisturbed)",
+                    flush=True,
+                )
                 if options.raw:
                     options.raw.mkdir(parents=True, exist_ok=True)
                     (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(job.workers))
-    return [make_row(cell, method.name, load, goodput, jobs[method.name], options.warmup, options.max_stolen)
-            for method in methods if method.name not in broken]
+    return [
+        make_row(cell, method.name, load, goodput, jobs[method.name], options.warmup, options.max_stolen)
+        for method in methods
+        if method.name not in broken
+    ]
 
 
 @contextmanager
@@ -150,12 +185,12 @@ def turn(lock: Optional[Path]) -> Iterator[None]:
         yield
 
 
-def run_method(bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace,
-               env: Mapping[str, str], spans: bool = False) -> Job:
+def run_method(
+    bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace, env: Mapping[str, str], spans: bool = False
+) -> Job:
     """Run one job; ``spans`` as in Task. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
-    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, spans, cell.slowdown,
-                cell.jitter or 0.0)
+    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, spans, cell.slowdown, cell.jitter or 0.0)
     with turn(options.lock), Stolen() as stolen:
         return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)
 

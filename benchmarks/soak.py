@@ -9,6 +9,7 @@ checkpoint), and as root, in a network namespace of its own, another rate of the
 Exit code 0: the weights are those of plain dist_sync, bit for bit, nothing hung, and memory, threads and file descriptors did not
 grow; 1: not so; 2: wrong argument. Nothing is left running.
 """
+
 import argparse
 import os
 import random
@@ -33,13 +34,13 @@ from prophet_mx.launcher.launch import JobResult, run_job
 from prophet_mx.quantities import format_rate, parse_rate
 
 JOB = Path(__file__).with_name("jobs") / "soak.py"
-PATIENCE = 90.0         # seconds without an iteration, with nothing paused, that count as a hang
-GROWTH = 0.02           # of a worker's memory that is allowed, from a tenth of its life on
-LEAD = 300              # iterations from the decision to stop to the stop
-BETWEEN = 2.0, 15.0     # seconds between two faults
+PATIENCE = 90.0  # seconds without an iteration, with nothing paused, that count as a hang
+GROWTH = 0.02  # of a worker's memory that is allowed, from a tenth of its life on
+LEAD = 300  # iterations from the decision to stop to the stop
+BETWEEN = 2.0, 15.0  # seconds between two faults
 RATES = ("40mbit", "200mbit", "1gbit")
 
-Sample = Tuple[int, int, int, int]      # iteration, resident bytes, threads, file descriptors
+Sample = Tuple[int, int, int, int]  # iteration, resident bytes, threads, file descriptors
 
 
 class Running:
@@ -124,13 +125,30 @@ class Faults:
         kind = self._rng.choice(["pause", "pause", "kill"] + (["pause", "rate", "rate"] if self._namespace else []))
         if kind == "rate":
             rate = self._rng.choice(RATES)
-            subprocess.check_call(["tc", "-n", self._namespace, "qdisc", "replace", "dev", "lo", "root", "tbf", "rate", rate,
-                                   "burst", "64kb", "latency", "200ms"])
+            subprocess.check_call(
+                [
+                    "tc",
+                    "-n",
+                    self._namespace,
+                    "qdisc",
+                    "replace",
+                    "dev",
+                    "lo",
+                    "root",
+                    "tbf",
+                    "rate",
+                    rate,
+                    "burst",
+                    "64kb",
+                    "latency",
+                    "200ms",
+                ]
+            )
             self.count[f"link at {format_rate(parse_rate(rate))}"] += 1
             return
         processes = job.processes()
         if not processes or job.iteration < 0:
-            return                              # it is starting
+            return  # it is starting
         process = self._rng.choice(processes)
         try:
             role = process.environ()["DMLC_ROLE"]
@@ -142,7 +160,7 @@ class Faults:
                 process.resume()
             self.count[f"{kind} {role}"] += 1
         except psutil.Error:
-            pass                                # it had ended
+            pass  # it had ended
         job.moved = time.monotonic()
 
 
@@ -213,7 +231,7 @@ def soak(minutes: float, seed: int, pace: float, iterations: Optional[int] = Non
     with tempfile.TemporaryDirectory(prefix="prophet-soak-") as folder, network() as namespace:
         prefix = ["ip", "netns", "exec", namespace] if namespace else []
         if iterations:
-            Path(folder, "stop").write_text(str(iterations))        # nothing goes wrong any more once a job knows where to stop
+            Path(folder, "stop").write_text(str(iterations))  # nothing goes wrong any more once a job knows where to stop
             print(f"soak: {iterations} iterations, no faults", flush=True)
         else:
             print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)
@@ -221,8 +239,11 @@ def soak(minutes: float, seed: int, pace: float, iterations: Optional[int] = Non
         faults = Faults(rng, namespace)
         run = Soak(minutes, folder, faults, rng)
         finished = run.run(lambda: Running(prefix, ["scheduled", folder, str(pace)], package_env()))
-        print(f"soak: {run.starts} starts, {run.hangs} hung, {run.failures} failed without a kill; faults: "
-              + (", ".join(f"{count} {name}" for name, count in sorted(faults.count.items())) or "none"), flush=True)
+        print(
+            f"soak: {run.starts} starts, {run.hangs} hung, {run.failures} failed without a kill; faults: "
+            + (", ".join(f"{count} {name}" for name, count in sorted(faults.count.items())) or "none"),
+            flush=True,
+        )
         grown = growth(run.histories)
         same = finished and compare(folder, prefix, namespace)
     return 0 if same and not run.hangs and not run.failures and not grown else 1
@@ -242,8 +263,10 @@ def growth(histories: Sequence[Dict[str, List[Sample]]]) -> bool:
         first, last = samples[max(1, len(samples) // 10)] if len(samples) > 2 else samples[0], samples[-1]
         share = last[1] / first[1] - 1
         course = ", ".join(f"{samples[(len(samples) - 1) * part // 10][1] / 1e6:.1f}" for part in (3, 5, 7, 9))
-        print(f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f}, {course}, {last[1] / 1e6:.1f} MB "
-              f"({share:+.2%}), threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}")
+        print(
+            f"memory: {label}, iterations {first[0]} to {last[0]}: {first[1] / 1e6:.1f}, {course}, {last[1] / 1e6:.1f} MB "
+            f"({share:+.2%}), threads {first[2]} to {last[2]}, file descriptors {first[3]} to {last[3]}"
+        )
         grown = grown or share > GROWTH or last[2] > first[2] or last[3] > first[3]
     return grown
 
@@ -262,9 +285,10 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
     growth([job.samples])
     with np.load(Path(folder, "final-plain.npz")) as plain, np.load(Path(folder, "final-scheduled.npz")) as ours:
         different = [name for name in plain.files if plain[name].tobytes() != ours[name].tobytes()]
-        print(f"weights: {len(plain.files) - 1} arrays after {int(ours['iteration'])} iterations, "
-              + (f"DIFFERENT from plain dist_sync: {', '.join(different)}" if different
-                 else "the same as plain dist_sync's, bit for bit"))
+        print(
+            f"weights: {len(plain.files) - 1} arrays after {int(ours['iteration'])} iterations, "
+            + (f"DIFFERENT from plain dist_sync: {', '.join(different)}" if different else "the same as plain dist_sync's, bit for bit")
+        )
     return not different
 
 

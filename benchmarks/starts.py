@@ -9,6 +9,7 @@ compared, bit for bit, with plain dist_sync. What the servers hold is read in th
 
 Exit code 0: all jobs were right; 1: not so; 2: wrong argument. Nothing is left running.
 """
+
 import argparse
 import random
 import re
@@ -26,16 +27,16 @@ from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.launcher.launch import JobResult, run_job
 
-from .soak import package_env
 from .jobs.whole_numbers import ITERATIONS, expected
+from .soak import package_env
 
 JOB = Path(__file__).with_name("jobs") / "starts.py"
-LIMIT = 60.0            # seconds after which a job counts as hung; alone on the machine it takes 3 to 5
-PLAIN_LIMIT = 20.0      # most of the plain jobs hang until they are ended: those that end while gradients are on their way
-PLAIN_SHARE = 15        # so many jobs, then a plain one; each ending has its turn
+LIMIT = 60.0  # seconds after which a job counts as hung; alone on the machine it takes 3 to 5
+PLAIN_LIMIT = 20.0  # most of the plain jobs hang until they are ended: those that end while gradients are on their way
+PLAIN_SHARE = 15  # so many jobs, then a plain one; each ending has its turn
 CODES = {"return": 0, "push": 0, "raise": 1, "exit": 3}
 POLICIES = tuple(policies.POLICIES)
-UNITS = {("loop", True): "16KiB", ("module", True): "400", ("loop", False): "4MB", ("module", False): "4MB"}    # is it sliced?
+UNITS = {("loop", True): "16KiB", ("module", True): "400", ("loop", False): "4MB", ("module", False): "4MB"}  # is it sliced?
 # To see how each process ends by itself: the launcher ends all at the first failure.
 WATCHED = "import subprocess, sys; print('watched: ended with', subprocess.call([sys.executable, *sys.argv[1:]]), flush=True)"
 
@@ -61,8 +62,15 @@ def drawn(number: int, seed: int) -> Start:
     rng = random.Random(f"{seed} {number}")
     script = rng.choice(("loop", "module"))
     # What three workers send is added up as it arrives: exact only for whole numbers.
-    return Start(script, list(CODES)[number % len(CODES)], rng.choice((2, 3)) if script == "loop" else 2, rng.choice((1, 2)),
-                 rng.choice(POLICIES), rng.random() < 0.5, rng.random() < 0.3)
+    return Start(
+        script,
+        list(CODES)[number % len(CODES)],
+        rng.choice((2, 3)) if script == "loop" else 2,
+        rng.choice((1, 2)),
+        rng.choice(POLICIES),
+        rng.random() < 0.5,
+        rng.random() < 0.3,
+    )
 
 
 def run(start: Start, light: Sequence[str] = (), env: Optional[Mapping[str, str]] = None, limit: float = LIMIT) -> List[str]:
@@ -79,8 +87,15 @@ def run(start: Start, light: Sequence[str] = (), env: Optional[Mapping[str, str]
             for name, arrays in reference.weights.items():
                 np.savez(Path(folder, f"{name}.npz"), **arrays)
         how = {"PROPHET_POLICY": start.policy if start.policy != "plain" else "off", "PROPHET_UNIT": UNITS[start.script, start.sliced]}
-        job = run_job([sys.executable, "-c", WATCHED, *light, str(JOB), start.script, start.ending, folder, start.variant], start.workers,
-                      start.servers, env={**env, **how}, timeout=limit, grace=grace, schedule=start.hooked)
+        job = run_job(
+            [sys.executable, "-c", WATCHED, *light, str(JOB), start.script, start.ending, folder, start.variant],
+            start.workers,
+            start.servers,
+            env={**env, **how},
+            timeout=limit,
+            grace=grace,
+            schedule=start.hooked,
+        )
         wrong = wrong_ends(start, job)
         if not wrong and (start.script == "loop" and start.ending != "raise" or start.ending == "push"):
             wrong = wrong_servers(held(folder), reference.states if reference else loop_states(start))
@@ -110,6 +125,7 @@ def wrong_ends(start: Start, job: JobResult) -> List[str]:
 
 # -- what the servers hold -----------------------------------------------------------------------------------------------------
 
+
 def held(folder: str) -> Dict[int, np.ndarray]:
     """SGD's momentum of each parameter as all servers together held it at their end, slices put together, by the parameter's number."""
     parts: Dict[int, List[Any]] = {}
@@ -118,7 +134,7 @@ def held(folder: str) -> Dict[int, np.ndarray]:
             slices = dict(kept["slices"].tolist())
             for name in kept.files:
                 if name != "slices":
-                    key = int(name[len("state"):])
+                    key = int(name[len("state") :])
                     parts.setdefault(slices.get(key, key), []).append((key, kept[name].ravel()))
     return {number: np.concatenate([array for _, array in sorted(found, key=lambda pair: pair[0])]) for number, found in parts.items()}
 
@@ -131,8 +147,11 @@ def loop_states(start: Start) -> Dict[int, np.ndarray]:
 
 def wrong_servers(got: Dict[int, np.ndarray], wanted: Dict[int, np.ndarray]) -> List[str]:
     """Which parameters' last pushes the servers do not hold."""
-    different = [str(number) for number in sorted({*wanted, *got})
-                 if number not in got or number not in wanted or got[number].tobytes() != wanted[number].tobytes()]
+    different = [
+        str(number)
+        for number in sorted({*wanted, *got})
+        if number not in got or number not in wanted or got[number].tobytes() != wanted[number].tobytes()
+    ]
     return [f"wrong values: the servers do not hold what was pushed last to the keys {', '.join(different)}"] if different else []
 
 
@@ -174,8 +193,10 @@ def starts(count: int, first: int, seed: int) -> int:
             print(f"{number + 1 - first} of {count}: {ours['right']} right", flush=True)
     print("drawn: " + ", ".join(f"{number} {what}" for what, number in sorted(drew.items())))
     for counter, who in ((ours, "scheduled"), (plain, "plain MXNet")):
-        print(f"{sum(counter.values())} starts and exits, {who}: "
-              + ", ".join(f"{number} {what}" for what, number in counter.most_common()), flush=True)
+        print(
+            f"{sum(counter.values())} starts and exits, {who}: " + ", ".join(f"{number} {what}" for what, number in counter.most_common()),
+            flush=True,
+        )
     return 0 if ours["right"] == count else 1
 
 

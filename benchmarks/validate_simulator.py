@@ -14,6 +14,7 @@ The fit absorbs whatever else the machine did in those runs; a cost at the edge 
 Writes simulator.csv and simulator.md. Exit code 1 if the median error of the predictions is 10% or more, or nothing was left
 to predict.
 """
+
 import argparse
 import csv
 import json
@@ -32,9 +33,15 @@ from .comparison.cells import Cell
 from .comparison.rows import machine
 from .run import RESULTS
 
-POLICY_OF = {"pushpull": "plain", "fifo": "fifo", "priority": "priority", "prophet": "prophet", "credit": "credit",
-             "prophet-icpp21": "prophet-icpp21"}
-LIMIT = 0.10                                                   # of the median error
+POLICY_OF = {
+    "pushpull": "plain",
+    "fifo": "fifo",
+    "priority": "priority",
+    "prophet": "prophet",
+    "credit": "credit",
+    "prophet-icpp21": "prophet-icpp21",
+}
+LIMIT = 0.10  # of the median error
 COSTS_FILE = RESULTS / "simulator_costs.json"
 
 # What the fit tries, in the fields of prophet_mx.simulation.cluster.Cluster (seconds, seconds/byte).
@@ -64,7 +71,7 @@ class Check(NamedTuple):
     measured_ms: float
     simulated_ms: float
     error: float
-    fitted: bool                # the costs were fitted to this row
+    fitted: bool  # the costs were fitted to this row
 
 
 def read(paths: Sequence[Path]) -> List[Measured]:
@@ -72,9 +79,16 @@ def read(paths: Sequence[Path]) -> List[Measured]:
     rows = []
     for path in paths:
         with open(path, newline="") as file:
-            rows += [Measured(Cell.parse(row["cell"]), row["method"], float(row["goodput_gbit"]) * 1e9 / 8,
-                              float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3)
-                     for row in csv.DictReader(file) if row["method"] in POLICY_OF]
+            rows += [
+                Measured(
+                    Cell.parse(row["cell"]),
+                    row["method"],
+                    float(row["goodput_gbit"]) * 1e9 / 8,
+                    float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3,
+                )
+                for row in csv.DictReader(file)
+                if row["method"] in POLICY_OF
+            ]
     return rows
 
 
@@ -110,20 +124,33 @@ def check(rows: Sequence[Measured], costs: Dict[str, float], fitted: Sequence[st
     checks = []
     for row in rows:
         simulated = predict(row.cell, row.method, row.goodput, costs)
-        checks.append(Check(str(row.cell), row.method, round(row.seconds * 1e3, 1), round(simulated * 1e3, 1),
-                            round(simulated / row.seconds - 1, 4), str(row.cell) in fitted))
+        checks.append(
+            Check(
+                str(row.cell),
+                row.method,
+                round(row.seconds * 1e3, 1),
+                round(simulated * 1e3, 1),
+                round(simulated / row.seconds - 1, 4),
+                str(row.cell) in fitted,
+            )
+        )
     return checks
 
 
 def summary(checks: Sequence[Check]) -> str:
     """Median and largest error, of all rows and of those that were predicted."""
     lines = []
-    for name, part in (("predicted", [c for c in checks if not c.fitted]), ("fitted", [c for c in checks if c.fitted]),
-                       ("all", list(checks))):
+    for name, part in (
+        ("predicted", [c for c in checks if not c.fitted]),
+        ("fitted", [c for c in checks if c.fitted]),
+        ("all", list(checks)),
+    ):
         if part:
             errors = [abs(c.error) for c in part]
-            lines.append(f"{name}: {len(part)} rows of {len({c.cell for c in part})} cells, median error "
-                         f"{statistics.median(errors):.1%}, largest {max(errors):.1%}")
+            lines.append(
+                f"{name}: {len(part)} rows of {len({c.cell for c in part})} cells, median error "
+                f"{statistics.median(errors):.1%}, largest {max(errors):.1%}"
+            )
     return "\n".join(lines)
 
 
@@ -134,20 +161,23 @@ def write(checks: Sequence[Check], costs: Dict[str, float], folder: Path, comman
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Check._fields)
         writer.writerows(checks)
-    body = "".join(f"| {c.cell} | {c.method} | {c.measured_ms:.0f} | {c.simulated_ms:.0f} | {c.error:+.1%} | "
-                   f"{'yes' if c.fitted else ''} |\n" for c in checks)
-    text.write_text(f"{machine()}\n\n`{command}`\n\nCosts: {', '.join(f'{k} {v:g}' for k, v in costs.items())}\n\n"
-                    + "\n".join("- " + line for line in summary(checks).splitlines())
-                    + "\n\n| cell | method | measured, ms | simulated, ms | error | fitted |\n|---|---|---:|---:|---:|---|\n"
-                    + body)
+    body = "".join(
+        f"| {c.cell} | {c.method} | {c.measured_ms:.0f} | {c.simulated_ms:.0f} | {c.error:+.1%} | {'yes' if c.fitted else ''} |\n"
+        for c in checks
+    )
+    text.write_text(
+        f"{machine()}\n\n`{command}`\n\nCosts: {', '.join(f'{k} {v:g}' for k, v in costs.items())}\n\n"
+        + "\n".join("- " + line for line in summary(checks).splitlines())
+        + "\n\n| cell | method | measured, ms | simulated, ms | error | fitted |\n|---|---|---:|---:|---:|---|\n"
+        + body
+    )
     return [table, text]
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator",
-                                     description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="CSV", help="results of benchmarks.run")
     parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells and write them")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of the costs (default %(default)s)")
@@ -156,7 +186,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     try:
         rows = read(options.runs)
         if options.fit:
-            cells = list(dict.fromkeys(str(row.cell) for row in rows))[:options.fit]
+            cells = list(dict.fromkeys(str(row.cell) for row in rows))[: options.fit]
             costs = fit([row for row in rows if str(row.cell) in cells])
             options.costs.write_text(json.dumps({"costs": costs, "cells": cells, "machine": machine()}, indent=1) + "\n")
         known = json.loads(options.costs.read_text())

@@ -7,25 +7,37 @@
 MXNet itself is imported when :class:`ScheduledKVStore` is first used: importing it in a process whose ``DMLC_ROLE`` is
 ``server`` or ``scheduler`` never returns, and the commands do not need it. Where MXNet is not installed, only the class is missing.
 """
+
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from .config import Config
-from .errors import (ConfigError, KVStoreError, LaunchError, MXNetMissingError, ProfileError, ProphetError,
-                     TraceError, UnsupportedMXNetError)
+from .errors import ConfigError, KVStoreError, LaunchError, MXNetMissingError, ProfileError, ProphetError, TraceError, UnsupportedMXNetError
 
 if TYPE_CHECKING:
     from .mxnet.kvstore import ScheduledKVStore
 
 __version__ = "0.1.0"
 
-__all__ = ["Config", "ConfigError", "KVStoreError", "LaunchError", "MXNetMissingError", "ProfileError", "ProphetError",
-           "ScheduledKVStore", "TraceError", "UnsupportedMXNetError", "__version__"]
+__all__ = [
+    "Config",
+    "ConfigError",
+    "KVStoreError",
+    "LaunchError",
+    "MXNetMissingError",
+    "ProfileError",
+    "ProphetError",
+    "ScheduledKVStore",
+    "TraceError",
+    "UnsupportedMXNetError",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name == "ScheduledKVStore":
         from .mxnet.kvstore import ScheduledKVStore
+
         return ScheduledKVStore
     similar = ["ScheduledKVStore"] if "kvstore" in name.lower() else get_close_matches(name, __all__, n=1)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}" + (f"; did you mean {similar[0]!r}?" if similar else ""))

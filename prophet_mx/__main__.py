@@ -1,4 +1,5 @@
 """``python -m prophet_mx``: the same as the command ``prophet-mx``."""
+
 import sys
 
 from .cli.main import main

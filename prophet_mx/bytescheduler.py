@@ -2,6 +2,7 @@
 
 ByteScheduler counts a partition and a credit in parameters; here sizes are bytes, and a parameter is a float32.
 """
+
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
 from .limits import MAX_BYTES
@@ -47,8 +48,7 @@ class Translation(NamedTuple):
     notes: List[str]
 
 
-def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str],
-              given: AbstractSet[str] = frozenset()) -> Translation:
+def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str], given: AbstractSet[str] = frozenset()) -> Translation:
     """Settings from the ``BYTESCHEDULER_`` variables of ``environ``.
 
     A partition and a credit become ``unit`` and ``lead`` only where they mean the same, with the ``policy`` ``credit``: values

@@ -3,6 +3,7 @@
 Every setting has a field here, an environment variable ``PROPHET_<FIELD>`` and a keyword argument of
 :class:`~prophet_mx.ScheduledKVStore` of the same name. A keyword wins over the environment.
 """
+
 import ipaddress
 import os
 from dataclasses import dataclass, fields
@@ -34,6 +35,7 @@ def _choice(*names: str) -> Callable[[Any], str]:
         if str(value).lower() not in names:
             raise ValueError("not one of the names")
         return str(value).lower()
+
     return parse
 
 
@@ -43,6 +45,7 @@ def _count(low: int, high: int) -> Callable[[Any], int]:
         if not low <= number <= high:
             raise ValueError("out of range")
         return number
+
     return parse
 
 
@@ -56,6 +59,7 @@ def _bounded(parse: Callable[[Any], Any], low: float, high: float) -> Callable[[
         if not low <= number <= high:
             raise ValueError("out of range")
         return number
+
     return bounded
 
 
@@ -71,7 +75,7 @@ def _path(value: Any) -> str:
 
 
 def _policy(value: Any) -> str:
-    return _choice(*policies.settings())(value)         # now: a program may have added one
+    return _choice(*policies.settings())(value)  # now: a program may have added one
 
 
 class _Setting(NamedTuple):
@@ -82,21 +86,21 @@ class _Setting(NamedTuple):
 _SETTINGS = {
     "policy": _Setting(_policy, lambda: "one of " + ", ".join(policies.settings())),
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
-    "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)),
-                          "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
-    "unit": _Setting(_auto(_bounded(parse_size, 4, MAX_UNIT)),
-                     "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
-    "window": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)),
-                       "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"),
-    "lead": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)),
-                     "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
+    "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)), "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
+    "unit": _Setting(_auto(_bounded(parse_size, 4, MAX_UNIT)), "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
+    "window": _Setting(
+        _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
+    ),
+    "lead": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
     "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
-    "timeline": _Setting(_auto(_path), "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
-                                       "into its name, or takes the place of {rank} in it"),
+    "timeline": _Setting(
+        _auto(_path),
+        "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
+        "into its name, or takes the place of {rank} in it",
+    ),
     "timeline_limit": _Setting(_bounded(parse_size, 10**6, MAX_BYTES), "a size from 1 MB to 1 TiB such as 64MB"),
     "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
-    "log_level": _Setting(_auto(_choice(*LOG_LEVELS)),
-                          "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
+    "log_level": _Setting(_auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
     "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
     "metrics_port": _Setting(_auto(_count(1, MAX_PORT)), f"'auto' (no endpoint), or a whole number from 1 to {MAX_PORT}"),
     "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
@@ -173,14 +177,15 @@ class Config:
         environ = os.environ if environ is None else environ
         names = [field.name for field in fields(cls)]
         for variable in map(str, environ):
-            if variable.startswith(PREFIX) and variable[len(PREFIX):].lower() not in names:
+            if variable.startswith(PREFIX) and variable[len(PREFIX) :].lower() not in names:
                 name = variable if variable.isidentifier() else repr(variable)
-                raise ConfigError(f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
-                                  + ", ".join(PREFIX + name.upper() for name in names))
+                raise ConfigError(
+                    f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
+                    + ", ".join(PREFIX + name.upper() for name in names)
+                )
         for name, value in overrides.items():
             if name not in names:
-                raise ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are "
-                                  + ", ".join(names))
+                raise ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are " + ", ".join(names))
         values = {}
         for name in names:
             if name in overrides:
@@ -197,7 +202,7 @@ class Config:
             variable = PREFIX + name.upper()
             try:
                 values[name] = _parsed(name, variable, text)
-            except ConfigError as error:            # the variables of another program are no reason to stop
+            except ConfigError as error:  # the variables of another program are no reason to stop
                 notes = [note.replace(f" is taken as {variable}={text}", f" is not used: {error}") for note in notes]
         return cls(**values), notes
 

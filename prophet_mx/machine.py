@@ -1,4 +1,5 @@
 """What this machine's kernel says about its network. Nothing is sent."""
+
 import socket
 from pathlib import Path
 from typing import Optional, Tuple

@@ -2,22 +2,23 @@
 
 What a row's columns mean, and how to add one, is in docs/adding-a-policy.md. The compiled scheduler reads a row when it is made.
 """
+
 from enum import Enum
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .errors import ConfigError
 from .sizes import MAX_UNIT, MIN_UNIT, UNIT_SECONDS
 
-OFF = "off"                 # the setting that leaves plain dist_sync as it is
-UNLIMITED = 2**62           # bytes
-DERIVED = 0                 # bytes: four units, and what a round trip carries
+OFF = "off"  # the setting that leaves plain dist_sync as it is
+UNLIMITED = 2**62  # bytes
+DERIVED = 0  # bytes: four units, and what a round trip carries
 
-MESSAGE_SECONDS = 0.00025   # time of a server for a message, at the least: with smaller units it may not keep up with its link
-UNIT_SHARE = 1 / 1024       # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
-WHOLE = 0                   # bytes: gradients are not cut
-P3_UNIT = 160_000           # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
-CREDIT_UNIT = 4_000_000     # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
-CREDIT = 16_000_000         # bytes: ByteScheduler's credit of 4 million float32 parameters
+MESSAGE_SECONDS = 0.00025  # time of a server for a message, at the least: with smaller units it may not keep up with its link
+UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
+WHOLE = 0  # bytes: gradients are not cut
+P3_UNIT = 160_000  # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
+CREDIT_UNIT = 4_000_000  # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
+CREDIT = 16_000_000  # bytes: ByteScheduler's credit of 4 million float32 parameters
 
 Order = Callable[[int, int], int]
 Unit = Callable[[float, int, int], float]
@@ -68,13 +69,16 @@ def unit_of_link(rate: float, total: int, workers: int) -> float:
     return min(MAX_UNIT, max(MIN_UNIT, size))
 
 
-POLICIES: Dict[str, Policy] = {policy.name: policy for policy in (
-    Policy("fifo", "what stock MXNet does", None, WHOLE, Window.DRAIN, UNLIMITED),
-    Policy("priority", "MXNet's P3 (MLSys 2019), with limits", urgency, P3_UNIT, Window.DRAIN),
-    Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_of_link, Window.BLOCK),
-    Policy("credit", "ByteScheduler (SOSP 2019)", urgency, CREDIT_UNIT, Window.NONE, CREDIT, urgent_passes=False),
-    Policy("prophet-icpp21", "Prophet to the letter", urgency, WHOLE, Window.INTERVAL, UNLIMITED),
-)}
+POLICIES: Dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy("fifo", "what stock MXNet does", None, WHOLE, Window.DRAIN, UNLIMITED),
+        Policy("priority", "MXNet's P3 (MLSys 2019), with limits", urgency, P3_UNIT, Window.DRAIN),
+        Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_of_link, Window.BLOCK),
+        Policy("credit", "ByteScheduler (SOSP 2019)", urgency, CREDIT_UNIT, Window.NONE, CREDIT, urgent_passes=False),
+        Policy("prophet-icpp21", "Prophet to the letter", urgency, WHOLE, Window.INTERVAL, UNLIMITED),
+    )
+}
 
 
 def settings() -> Tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 In a rate ``b`` is bits and ``B`` is bytes, as everywhere in networking. A size is never in bits, so its units may be in any case.
 """
+
 import math
 import re
 from typing import Any, Callable, Optional

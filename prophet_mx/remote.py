@@ -1,4 +1,5 @@
 """The name under which launchers start :mod:`prophet_mx.launcher.remote` on other hosts, whose prophet_mx may be of another version."""
+
 import sys
 
 from .launcher.remote import main

@@ -2,6 +2,7 @@
 
 Each is joined before the interpreter ends: one that lives when MXNet shuts down aborts the process.
 """
+
 import threading
 from typing import Any, Callable
 
@@ -23,8 +24,10 @@ def start_thread(name: str, target: Callable[..., None], *arguments: Any) -> thr
 
 def not_started(name: str, error: Exception) -> KVStoreError:
     """The error that says so of one of our threads."""
-    return KVStoreError(f"the thread {PREFIX + name} cannot be started ({error}); usually the limit of processes is reached: see "
-                        "'ulimit -u', and the limit of the container")
+    return KVStoreError(
+        f"the thread {PREFIX + name} cannot be started ({error}); usually the limit of processes is reached: see "
+        "'ulimit -u', and the limit of the container"
+    )
 
 
 def in_own_thread() -> bool:

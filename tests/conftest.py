@@ -1,4 +1,5 @@
 """What all tests share: which prophet_mx is tested, an environment without settings from outside, and who runs beside whom."""
+
 import fcntl
 import os
 import sys
@@ -25,7 +26,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if find_spec("prophet_mx._core.driver") is None:
         raise pytest.UsageError(
             f"prophet_mx in {cluster.PACKAGE_PATH} has no compiled core. 'make test' tests the installed package; to test a "
-            "checkout, run 'python setup.py build_ext --inplace' in it and set PYTHONPATH to it")
+            "checkout, run 'python setup.py build_ext --inplace' in it and set PYTHONPATH to it"
+        )
     for name in list(os.environ):
         if name.startswith(("PROPHET_", "DMLC_", "PS_")) or name == "PORT":
             del os.environ[name]
@@ -39,7 +41,7 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
         if folder == "jobs":
             item.add_marker(pytest.mark.cluster)
         elif folder == "network":
-            missing = needed_privileges() or "" if missing is None else missing         # asked only where it matters
+            missing = needed_privileges() or "" if missing is None else missing  # asked only where it matters
             item.add_marker(pytest.mark.netns)
             item.add_marker(pytest.mark.skipif(missing != "", reason=missing))
 

@@ -1,4 +1,5 @@
 """A cell of a comparison: a model, a cluster, and how communication and compute compare."""
+
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Dict, NamedTuple, Optional, Tuple
@@ -10,7 +11,7 @@ from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import RATE_EXAMPLES, parse_rate
 
 PROFILES = Path(__file__).resolve().parents[1] / "profiles_data"
-DEFAULT_COMPUTE = 1.0                                          # seconds per iteration
+DEFAULT_COMPUTE = 1.0  # seconds per iteration
 
 
 class Load(NamedTuple):
@@ -67,8 +68,16 @@ class Cell:
     def parse(cls, text: str) -> "Cell":
         """The cell of a text as above. Raises ConfigError."""
         profile, *settings = [part.strip() for part in text.split(",")]
-        kinds = {"workers": int, "servers": int, "rate": parse_rate, "rho": float, "compute": float, "scale": float,
-                 "slow": float, "jitter": float}
+        kinds = {
+            "workers": int,
+            "servers": int,
+            "rate": parse_rate,
+            "rho": float,
+            "compute": float,
+            "scale": float,
+            "slow": float,
+            "jitter": float,
+        }
         values = {}
         for setting in settings:
             name, _, value = setting.partition("=")
@@ -77,13 +86,15 @@ class Cell:
                 if not values[name] > 0:
                     raise ValueError("not positive")
             except (KeyError, ValueError) as error:
-                raise ConfigError(f"cell {text!r}: {setting!r} is not allowed ({error}); the settings are "
-                                  + ", ".join(kinds) + f"; a rate is such as {RATE_EXAMPLES}") from None
+                raise ConfigError(
+                    f"cell {text!r}: {setting!r} is not allowed ({error}); the settings are "
+                    + ", ".join(kinds)
+                    + f"; a rate is such as {RATE_EXAMPLES}"
+                ) from None
         return cls(profile, **values)
 
     def __str__(self) -> str:
-        shown = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self)[1:] if f.name != "rate"
-                 and getattr(self, f.name) is not None]
+        shown = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self)[1:] if f.name != "rate" and getattr(self, f.name) is not None]
         return ",".join([self.profile] + shown + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
 
     def load(self, goodput: float) -> Load:

@@ -1,4 +1,5 @@
 """The methods that a comparison runs, one entry each: to add one, add an entry."""
+
 from types import MappingProxyType
 from typing import Mapping, NamedTuple
 
@@ -26,15 +27,20 @@ def _policy(name: str) -> Method:
     return Method(name, {"PROPHET_POLICY": name}, wrap=True)
 
 
-METHODS = {method.name: method for method in (
-    Method("pushpull"),                                        # stock MXNet, as Module and Trainer of 1.9.1 use it
-    Method("push+pull", pushpull=False),                       # stock MXNet, as older callers use it
-    Method("p3", {"DMLC_PS_VAN_TYPE": "p3"}),                  # MXNet's own P3, called as Module calls it
-    Method("p3-push+pull", {"DMLC_PS_VAN_TYPE": "p3"}, pushpull=False),
-    _policy("fifo"), _policy("priority"), _policy("prophet"),
-    _policy("credit"),                                         # ByteScheduler's, with its default credit and partition
-    _policy("prophet-icpp21"),                                 # the paper's rule to the letter
-)}
+METHODS = {
+    method.name: method
+    for method in (
+        Method("pushpull"),  # stock MXNet, as Module and Trainer of 1.9.1 use it
+        Method("push+pull", pushpull=False),  # stock MXNet, as older callers use it
+        Method("p3", {"DMLC_PS_VAN_TYPE": "p3"}),  # MXNet's own P3, called as Module calls it
+        Method("p3-push+pull", {"DMLC_PS_VAN_TYPE": "p3"}, pushpull=False),
+        _policy("fifo"),
+        _policy("priority"),
+        _policy("prophet"),
+        _policy("credit"),  # ByteScheduler's, with its default credit and partition
+        _policy("prophet-icpp21"),  # the paper's rule to the letter
+    )
+}
 
 
 def parse(text: str) -> Method:

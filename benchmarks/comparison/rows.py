@@ -1,4 +1,5 @@
 """Rows of a comparison as CSV and as a Markdown table, with the machine and the versions they come from."""
+
 import csv
 import os
 import platform
@@ -14,7 +15,7 @@ from ..testbed.goodput import Goodput
 from .cells import Cell, Load
 from .stolen import Stolen
 
-Results = List[Dict[str, Any]]                                 # the workers' results of one job, by rank
+Results = List[Dict[str, Any]]  # the workers' results of one job, by rank
 
 
 class Job(NamedTuple):
@@ -30,33 +31,35 @@ class Row(NamedTuple):
 
     cell: str
     method: str
-    time_ms: float              # median
+    time_ms: float  # median
     p10_ms: float
     p90_ms: float
     mean_ms: float
-    repeats_ms: str             # the median of each repeat
+    repeats_ms: str  # the median of each repeat
     bound_ms: float
     time_over_bound: float
     compute_ms: float
     rho: float
-    megabytes: float            # that a worker pushes per iteration
-    goodput_gbit: float         # of a link, both ways at once
-    calls_ms: float             # of the main thread in the store's calls, median
-    cpu_percent: float          # of a core, mean over the workers' loops
-    server_cpu_percent: float   # of a core, all servers together
-    memory_mb: float            # resident in a worker at the end, mean over them
-    iterations: int             # measured
-    wrong: int                  # elements with a wrong value
-    stolen_percent: float       # of a core, that the machine's host gave to others meanwhile
-    undisturbed: int            # of the iterations
-    undisturbed_ms: Optional[float] = None          # median of these, if there are any
+    megabytes: float  # that a worker pushes per iteration
+    goodput_gbit: float  # of a link, both ways at once
+    calls_ms: float  # of the main thread in the store's calls, median
+    cpu_percent: float  # of a core, mean over the workers' loops
+    server_cpu_percent: float  # of a core, all servers together
+    memory_mb: float  # resident in a worker at the end, mean over them
+    iterations: int  # measured
+    wrong: int  # elements with a wrong value
+    stolen_percent: float  # of a core, that the machine's host gave to others meanwhile
+    undisturbed: int  # of the iterations
+    undisturbed_ms: Optional[float] = None  # median of these, if there are any
     undisturbed_over_bound: Optional[float] = None
 
 
 def machine() -> str:
     """This machine and the versions, in one line."""
-    return (f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
-            f"MXNet {version('mxnet')}, prophet_mx {__version__}")
+    return (
+        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
+        f"MXNet {version('mxnet')}, prophet_mx {__version__}"
+    )
 
 
 def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
@@ -66,8 +69,9 @@ def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
 
 def undisturbed_times(job: Job, warmup: int, max_stolen: float) -> List[float]:
     """Seconds of those iterations of a job's workers during which at most ``max_stolen`` cores were taken."""
-    return [end - start for result in job.workers for start, end in _iterations(result, warmup)
-            if job.stolen.cores(start, end) <= max_stolen]
+    return [
+        end - start for result in job.workers for start, end in _iterations(result, warmup) if job.stolen.cores(start, end) <= max_stolen
+    ]
 
 
 def _iterations(result: Dict[str, Any], warmup: int) -> List[Tuple[float, float]]:
@@ -85,20 +89,30 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequen
     results = [result for job in jobs for result in job.workers]
     median = statistics.median(pooled)
     return Row(
-        cell=str(cell), method=method, time_ms=round(median, 1), p10_ms=round(_quantile(pooled, 0.1), 1),
-        p90_ms=round(_quantile(pooled, 0.9), 1), mean_ms=round(statistics.fmean(pooled), 1),
-        repeats_ms=" ".join(f"{statistics.median(repeat):.0f}" for repeat in times), bound_ms=round(load.bound * 1e3, 1),
-        time_over_bound=round(median / load.bound / 1e3, 3), compute_ms=round(load.profile.compute_seconds * 1e3, 1),
-        rho=round(load.rho, 3), megabytes=round(load.profile.total_bytes / 1e6, 2),
+        cell=str(cell),
+        method=method,
+        time_ms=round(median, 1),
+        p10_ms=round(_quantile(pooled, 0.1), 1),
+        p90_ms=round(_quantile(pooled, 0.9), 1),
+        mean_ms=round(statistics.fmean(pooled), 1),
+        repeats_ms=" ".join(f"{statistics.median(repeat):.0f}" for repeat in times),
+        bound_ms=round(load.bound * 1e3, 1),
+        time_over_bound=round(median / load.bound / 1e3, 3),
+        compute_ms=round(load.profile.compute_seconds * 1e3, 1),
+        rho=round(load.rho, 3),
+        megabytes=round(load.profile.total_bytes / 1e6, 2),
         goodput_gbit=round(goodput.link * 8 / 1e9, 4),
         calls_ms=round(statistics.median(t for r in results for t in r["call_seconds"][warmup:]) * 1e3, 2),
         cpu_percent=round(100 * statistics.fmean(r["cpu_seconds"] / r["wall_seconds"] for r in results), 1),
         server_cpu_percent=round(100 * statistics.fmean(r["server_cpu_seconds"] / r["wall_seconds"] for r in results), 1),
         memory_mb=round(statistics.fmean(r["memory_bytes"] for r in results) / 1e6, 1),
-        iterations=len(pooled), wrong=sum(r["wrong"] for r in results),
-        stolen_percent=round(100 * statistics.fmean(job.stolen.cores() for job in jobs), 1), undisturbed=len(undisturbed),
+        iterations=len(pooled),
+        wrong=sum(r["wrong"] for r in results),
+        stolen_percent=round(100 * statistics.fmean(job.stolen.cores() for job in jobs), 1),
+        undisturbed=len(undisturbed),
         undisturbed_ms=None if quiet is None else round(quiet, 1),
-        undisturbed_over_bound=None if quiet is None else round(quiet / load.bound / 1e3, 3))
+        undisturbed_over_bound=None if quiet is None else round(quiet / load.bound / 1e3, 3),
+    )
 
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
@@ -128,11 +142,16 @@ def markdown(rows: Sequence[Row]) -> str:
             f"**{cell}**: {first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, link goodput "
             f"{format_rate(first.goodput_gbit * 1e9 / 8)} each way, bound {first.bound_ms:g} ms\n\n"
             "| method | time, ms | 10% to 90% | mean | repeats | time / bound | calls, ms | CPU | servers' CPU | memory, MB | stolen "
-            "| undisturbed |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n" + "".join(
+            "| undisturbed |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+            + "".join(
                 f"| {row.method} | {row.time_ms:.0f} | {row.p10_ms:.0f} to {row.p90_ms:.0f} | {row.mean_ms:.0f} | "
                 f"{row.repeats_ms} | {row.time_over_bound:.3f} | {row.calls_ms:.1f} | {row.cpu_percent:.0f}% | "
                 f"{row.server_cpu_percent:.0f}% | {row.memory_mb:.0f} | {row.stolen_percent:.0f}% | {_undisturbed(row)} |"
-                + (f" **{row.wrong} wrong values**" if row.wrong else "") + "\n" for row in mine))
+                + (f" **{row.wrong} wrong values**" if row.wrong else "")
+                + "\n"
+                for row in mine
+            )
+        )
     return "\n".join(parts)
 
 

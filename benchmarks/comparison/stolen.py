@@ -1,4 +1,5 @@
 """How much of this virtual machine's processors others took: what a measurement on a shared host has to be judged by."""
+
 import threading
 import time
 from types import TracebackType
@@ -6,7 +7,7 @@ from typing import List, Optional, Type
 
 import numpy as np
 
-INTERVAL = 0.1                                                 # seconds between two readings
+INTERVAL = 0.1  # seconds between two readings
 
 
 class Stolen:

@@ -5,6 +5,7 @@ usage: soak.py VARIANT FOLDER PACE      until the iteration that FOLDER/stop nam
 The optimizer has no state on the servers, so that the weights and the number of the iteration are all there is to go on from: the result
 must be the same, bit for bit, however often the job was killed. Rank 0 keeps both in FOLDER/checkpoint.npz, replaced at once.
 """
+
 import os
 import sys
 import time
@@ -15,15 +16,16 @@ import numpy as np
 import psutil
 
 SHAPES = [(64, 3, 3, 3), (64,), (128, 300), (128,), (300, 200), (17,), (5, 7, 3), (20000,), (1,), (100, 10)]
-CHECKPOINT_EVERY = 100          # iterations
+CHECKPOINT_EVERY = 100  # iterations
 REPORT_EVERY = 50
-LOOK_EVERY = 10                 # iterations between two looks whether to stop
+LOOK_EVERY = 10  # iterations between two looks whether to stop
 
 
 def store_of(variant):
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
+
         store = ScheduledKVStore(store)
     store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.05, wd=0.001, rescale_grad=0.5))
     return store

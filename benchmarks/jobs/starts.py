@@ -6,6 +6,7 @@ SCRIPT 'loop': a loop of pushpull over small and large arrays; 'module': Module.
 does it. ENDING: 'return', 'push' (pushes that nothing waits for are the last thing), 'raise' or 'exit' (while gradients are on their way).
 VARIANT: 'plain', 'scheduled', or 'reference' (plain, and rank 0 keeps the weights of 'module' in FOLDER for the others).
 """
+
 import logging
 import os
 import sys
@@ -29,20 +30,21 @@ def keep_states(ended):
 
 try:
     import mxnet as mx
-except SystemExit as end_of_job:        # what a server, and the scheduler, does is all done inside the import
+except SystemExit as end_of_job:  # what a server, and the scheduler, does is all done inside the import
     keep_states(end_of_job)
     raise
 
-from whole_numbers import ITERATIONS, SHAPES, expected, gradient, initial        # noqa: E402
+from whole_numbers import ITERATIONS, SHAPES, expected, gradient, initial  # noqa: E402
 
-BATCHES = 6             # of each of the two epochs of 'module'
-CHECKED = 3             # the batch of the second one after which weights are compared; 'raise' and 'exit' come after the next
+BATCHES = 6  # of each of the two epochs of 'module'
+CHECKED = 3  # the batch of the second one after which weights are compared; 'raise' and 'exit' come after the next
 
 
 # -- loop ----------------------------------------------------------------------------------------------------------------------
 
+
 def loop(store):
-    globals()["held"] = store           # it lives to the end of the interpreter, as in a script without functions
+    globals()["held"] = store  # it lives to the end of the interpreter, as in a script without functions
     store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.5, momentum=0.5, wd=0))
     names = [f"w{index}" for index in range(len(SHAPES))]
     outs = [mx.nd.array(weight) for weight in initial()]
@@ -58,7 +60,7 @@ def loop(store):
     for iteration in range(ITERATIONS):
         iterate(gradients(iteration))
         if not hasattr(store, "stats"):
-            mx.nd.waitall()             # plain MXNet mixes up two iterations that are on their way
+            mx.nd.waitall()  # plain MXNet mixes up two iterations that are on their way
     compare(store, names, outs, expected(ITERATIONS, store.num_workers)[0], ITERATIONS * len(SHAPES))
     if ENDING == "return":
         return
@@ -81,6 +83,7 @@ def computed_zero():
 
 
 # -- module --------------------------------------------------------------------------------------------------------------------
+
 
 def symbol():
     net = mx.sym.Variable("data")
@@ -115,8 +118,15 @@ def module(store):
     rng = np.random.RandomState(store.rank)
     data = mx.io.NDArrayIter(rng.uniform(-1, 1, (BATCHES * 8, 3, 12, 12)), rng.randint(0, 10, BATCHES * 8), 8, label_name="softmax_label")
     mx.random.seed(1)
-    made.fit(data, kvstore=store, num_epoch=2, optimizer="sgd", optimizer_params={"learning_rate": 0.1, "momentum": 0.9},
-             initializer=mx.init.Xavier(), batch_end_callback=batch_end)
+    made.fit(
+        data,
+        kvstore=store,
+        num_epoch=2,
+        optimizer="sgd",
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9},
+        initializer=mx.init.Xavier(),
+        batch_end_callback=batch_end,
+    )
     compare_with("end")
     if ENDING == "push":
         for index, name in enumerate(names):
@@ -126,6 +136,7 @@ def module(store):
 
 
 # -- both ----------------------------------------------------------------------------------------------------------------------
+
 
 def compare(store, names, arrays, wanted, pushes):
     """Raise an error unless the arrays are the same, bit for bit; say so, and how many units were sent for so many pushes of a gradient."""
@@ -149,6 +160,7 @@ def main():
     store = mx.kv.create("dist_sync")
     if VARIANT == "scheduled":
         from prophet_mx import ScheduledKVStore
+
         store = ScheduledKVStore(store)
     {"loop": loop, "module": module}[SCRIPT](store)
 

@@ -2,6 +2,7 @@
 
 Used by starts.py beside it, which trains so, and by benchmarks/starts.py, which knows what must come out.
 """
+
 import numpy as np
 
 SHAPES = [(64, 3, 3, 3), (64,), (128, 300), (128,), (300, 200), (17,), (5, 7, 3), (20000,), (1,), (100, 10)]

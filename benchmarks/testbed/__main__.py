@@ -8,6 +8,7 @@
 a scheduler and servers; its exit code is the largest of the workers'. ``clean`` removes what killed testbeds left, which every
 start does as well. Without root or without namespaces the exit code is 3.
 """
+
 import argparse
 import subprocess
 import sys
@@ -45,8 +46,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             return 0
         with Testbed(options.workers, options.servers, options.rate) as bed:
             goodput = measure(bed)
-            print(f"{options.workers} workers, {options.servers} servers, links of {format_rate(options.rate)}: "
-                  f"{goodput}", flush=True)
+            print(f"{options.workers} workers, {options.servers} servers, links of {format_rate(options.rate)}: {goodput}", flush=True)
             if goodput.shortfall(options.rate):
                 print(goodput.shortfall(options.rate), file=sys.stderr)
             return _run(bed, options.command) if options.what == "run" else 0
@@ -63,8 +63,9 @@ def _run(bed: Testbed, command: List[str]) -> int:
     bed.popen("s0", server, env=node_environment(bed, "s0", "scheduler"), stdin=subprocess.DEVNULL)
     for i in range(bed.servers):
         bed.popen(f"s{i}", server, env=node_environment(bed, f"s{i}", "server"), stdin=subprocess.DEVNULL)
-    workers = [bed.popen(f"w{i}", command, env=node_environment(bed, f"w{i}", "worker"), stdin=subprocess.DEVNULL)
-               for i in range(bed.workers)]
+    workers = [
+        bed.popen(f"w{i}", command, env=node_environment(bed, f"w{i}", "worker"), stdin=subprocess.DEVNULL) for i in range(bed.workers)
+    ]
     return max(worker.wait() % 256 for worker in workers)
 
 

@@ -11,6 +11,7 @@ Every gradient carries stamps, one float in 1024, that depend on worker, paramet
 checks that its parameters hold the sum of all workers' stamps of the iteration before. All other elements are zero and are
 checked at the end.
 """
+
 import ctypes
 import json
 import random
@@ -96,9 +97,11 @@ def backward_steps(profile: GradientProfile) -> List[Tuple[List[int], float]]:
 class Model:
     """The arrays of a profile's model, and its operations on an accelerator."""
 
-    def __init__(self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0,
-                 jitter: float = 0.0) -> None:
+    def __init__(
+        self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0, jitter: float = 0.0
+    ) -> None:
         import mxnet as mx
+
         self.profile, self.device, self.rank, self.workers = profile, accelerator, rank, workers
         self.stretch, self.jitter, self._random = stretch, jitter, random.Random(rank)
         self.elements = [max(1, gradient.bytes // 4) for gradient in profile.gradients]
@@ -115,15 +118,25 @@ class Model:
         """Push one forward pass, which checks the values that the iteration before left."""
         for place, (indices, seconds) in enumerate(self.forwards):
             checks = [(self._weight_at[i], self.elements[i], total(self.workers, i, iteration - 1)) for i in indices]
-            self.device.op([self.states[place]] + [self.weights[i] for i in indices], [self.states[place + 1]],
-                           self._seconds(seconds), tag=_tag(iteration, FORWARD, place), checks=checks if iteration else ())
+            self.device.op(
+                [self.states[place]] + [self.weights[i] for i in indices],
+                [self.states[place + 1]],
+                self._seconds(seconds),
+                tag=_tag(iteration, FORWARD, place),
+                checks=checks if iteration else (),
+            )
 
     def backward(self, iteration: int) -> None:
         """Push one backward pass."""
         for place, (indices, seconds) in enumerate(self.steps):
             stamps = [(self._gradient_at[i], self.elements[i], stamp(self.rank, i, iteration)) for i in indices]
-            self.device.op([self.output] if place == 0 else [], [self.states[0]] + [self.gradients[i] for i in indices],
-                           self._seconds(seconds), tag=_tag(iteration, BACKWARD, place), stamps=stamps)
+            self.device.op(
+                [self.output] if place == 0 else [],
+                [self.states[0]] + [self.gradients[i] for i in indices],
+                self._seconds(seconds),
+                tag=_tag(iteration, BACKWARD, place),
+                stamps=stamps,
+            )
 
     def _seconds(self, nominal: float) -> float:
         return nominal * self.stretch * (1 + self.jitter * self._random.uniform(-1, 1))
@@ -150,6 +163,7 @@ def _untag(tag: int) -> Tuple[int, int, int]:
 def _address(array: Any) -> int:
     """Where an array that MXNet's own operators do not rewrite keeps its values."""
     import mxnet as mx
+
     pointer = ctypes.c_void_p()
     mx.base.check_call(mx.base._LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return pointer.value or 0
@@ -165,15 +179,16 @@ def train(task: Task) -> Dict[str, Any]:
     from prophet_mx.mxnet.api import bind
 
     from .accelerator import Accelerator
+
     bind()
     kv = mx.kv.create("dist_sync")
     if task.wrap:
         from prophet_mx import ScheduledKVStore
+
         kv = ScheduledKVStore(kv)
     stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
     with Accelerator() as accelerator:
-        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch,
-                      task.jitter)
+        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch, task.jitter)
         names = [gradient.name for gradient in model.profile.gradients]
         kv.broadcast(names, model.weights, out=model.weights)
         mx.nd.waitall()
@@ -194,9 +209,18 @@ def train(task: Task) -> Dict[str, Any]:
         stats = kv.stats() if task.wrap else {}
     mx.nd.waitall()
     kv._barrier()
-    return {"rank": kv.rank, "starts": [span[3] for span in spans if span[1:3] == (FORWARD, 0)], "call_seconds": calls,
-            "begin": begin, "cpu_seconds": cpu, "wall_seconds": wall, "memory_bytes": memory, "wrong": wrong,
-            "stats": stats, "spans": spans if task.spans else []}
+    return {
+        "rank": kv.rank,
+        "starts": [span[3] for span in spans if span[1:3] == (FORWARD, 0)],
+        "call_seconds": calls,
+        "begin": begin,
+        "cpu_seconds": cpu,
+        "wall_seconds": wall,
+        "memory_bytes": memory,
+        "wrong": wrong,
+        "stats": stats,
+        "spans": spans if task.spans else [],
+    }
 
 
 def _update(kv: Any, pushpull: bool, names: List[str], model: Model) -> None:

@@ -1,4 +1,5 @@
 """Exit codes of the commands that use the testbed."""
+
 import sys
 
 from prophet_mx.errors import ProphetError

@@ -1,4 +1,5 @@
 """What the shaped links really give: plain TCP, every worker to every server and back, all at once."""
+
 import socket
 import statistics
 import struct
@@ -39,8 +40,10 @@ class Goodput:
         """A warning if links of ``rate`` bytes/s give less than 90%, which headers do not explain; '' if they do not."""
         if self.link >= 0.9 * rate:
             return ""
-        return (f"warning: links of {format_rate(rate)} give {self.link / rate:.0%}: this machine is too busy or too "
-                "slow for them, and times will be those of its processor")
+        return (
+            f"warning: links of {format_rate(rate)} give {self.link / rate:.0%}: this machine is too busy or too "
+            "slow for them, and times will be those of its processor"
+        )
 
     @property
     def link(self) -> float:
@@ -89,15 +92,20 @@ def _measure_once(bed: Testbed, seconds: float, settle: float) -> Goodput:
             try:
                 end_point.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass                                           # the other end was first
+                pass  # the other end was first
     for thread in threads:
         thread.join()
     for near, far in pairs.values():
         near.close()
         far.close()
     links = min(bed.workers, bed.servers)
-    up, down = (statistics.quantiles(((after[i] - before[i]) / (end - begin) for (begin, before), (end, after)
-                                      in zip(samples, samples[1:])), n=4)[2] / links for i in (0, 1))
+    up, down = (
+        statistics.quantiles(((after[i] - before[i]) / (end - begin) for (begin, before), (end, after) in zip(samples, samples[1:])), n=4)[
+            2
+        ]
+        / links
+        for i in (0, 1)
+    )
     return Goodput(up, down, rtt=statistics.median(rtts))
 
 
@@ -132,7 +140,7 @@ def _send(end_point: socket.socket, stop: threading.Event) -> None:
         while not stop.is_set():
             end_point.sendall(chunk)
     except OSError:
-        pass                                                   # shut down: the measurement is over
+        pass  # shut down: the measurement is over
 
 
 def _receive(end_point: socket.socket, counter: List[int]) -> None:

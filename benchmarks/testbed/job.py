@@ -1,4 +1,5 @@
 """A job in a testbed: scheduler, servers and workers in their namespaces, with logs and a time limit, and none left behind."""
+
 import json
 import os
 import signal
@@ -18,24 +19,31 @@ from prophet_mx.profiling.gradient_profile import GradientProfile
 from .emulated import Task
 from .network import Testbed, TestbedError
 
-_PORT = 9091                                                   # of the scheduler; a namespace has all its ports to itself
+_PORT = 9091  # of the scheduler; a namespace has all its ports to itself
 # What children import: the prophet_mx that this process has, which need not be the one beside benchmarks/.
 _PATH = [str(Path(prophet_mx.__file__).resolve().parents[1]), str(Path(__file__).resolve().parents[2])]
 
 
 def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
     """The environment of a job's process: this one's without any job settings, plus its place in the job, plus ``extra``."""
-    env = {name: value for name, value in os.environ.items()
-           if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
-    env.update(DMLC_ROLE=role, DMLC_PS_ROOT_URI=bed.nodes["s0"], DMLC_PS_ROOT_PORT=str(_PORT),
-               DMLC_NUM_WORKER=str(bed.workers), DMLC_NUM_SERVER=str(bed.servers), DMLC_NODE_HOST=bed.nodes[node],
-               OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])))
+    env = {name: value for name, value in os.environ.items() if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
+    env.update(
+        DMLC_ROLE=role,
+        DMLC_PS_ROOT_URI=bed.nodes["s0"],
+        DMLC_PS_ROOT_PORT=str(_PORT),
+        DMLC_NUM_WORKER=str(bed.workers),
+        DMLC_NUM_SERVER=str(bed.servers),
+        DMLC_NODE_HOST=bed.nodes[node],
+        OMP_NUM_THREADS="1",
+        PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])),
+    )
     env.update(extra or {})
     return env
 
 
-def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Mapping[str, str]] = None,
-            timeout: float = 300) -> List[Dict[str, Any]]:
+def run_job(
+    bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Mapping[str, str]] = None, timeout: float = 300
+) -> List[Dict[str, Any]]:
     """Run ``task`` with ``profile`` on every worker of ``bed`` and return the workers' results by rank, to each of which
     ``server_cpu_seconds`` is added: the processor time of all servers together during the worker's loop.
 
@@ -54,14 +62,23 @@ def run_job(bed: Testbed, profile: GradientProfile, task: Task, env: Optional[Ma
         server = [sys.executable, "-c", "import mxnet"]
         roles = [("scheduler", "s0", "scheduler", server)]
         roles += [(f"s{i}", f"s{i}", "server", server) for i in range(bed.servers)]
-        roles += [(f"w{i}", f"w{i}", "worker", [sys.executable, "-m", "benchmarks.testbed.emulated", task_file, results[i]])
-                  for i in range(bed.workers)]
+        roles += [
+            (f"w{i}", f"w{i}", "worker", [sys.executable, "-m", "benchmarks.testbed.emulated", task_file, results[i]])
+            for i in range(bed.workers)
+        ]
         processes = {}
         try:
             for label, node, role, command in roles:
                 with open(os.path.join(folder, label + ".log"), "wb") as log:
-                    processes[label] = bed.popen(node, command, stdout=log, stderr=subprocess.STDOUT, cwd=folder,
-                                                 stdin=subprocess.DEVNULL, env=node_environment(bed, node, role, env))
+                    processes[label] = bed.popen(
+                        node,
+                        command,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        cwd=folder,
+                        stdin=subprocess.DEVNULL,
+                        env=node_environment(bed, node, role, env),
+                    )
             clock = _ProcessorClock([processes[f"s{i}"].pid for i in range(bed.servers)])
             _wait(processes, time.monotonic() + timeout, clock)
         except TestbedError as error:

@@ -8,6 +8,7 @@
 Nothing is created in the host's own namespace, so removing the namespaces removes everything. Their names carry the pid and
 the start time of the process that made them: what a dead process left is found and removed by the next one.
 """
+
 import atexit
 import ctypes
 import itertools
@@ -30,15 +31,16 @@ _SUBNET = "10.77"
 _CLONE_NEWNET = 0x40000000
 _serial = itertools.count()
 
-MIN_RATE, MAX_RATE = 0.1e9 / 8, 10e9 / 8                      # bytes/s
+MIN_RATE, MAX_RATE = 0.1e9 / 8, 10e9 / 8  # bytes/s
 
 
 class TestbedError(ProphetError):
     """The testbed could not be built or used; the message holds the failing command and what it said."""
-    __test__ = False                                           # not a test class, whatever its name
+
+    __test__ = False  # not a test class, whatever its name
 
 
-class NeedsRoot(TestbedError):          # noqa: N818
+class NeedsRoot(TestbedError):  # noqa: N818
     """Network namespaces cannot be made here; the message says what is missing."""
 
 
@@ -107,10 +109,10 @@ class Testbed:
     TestbedError
         ``rate`` is outside 0.1 to 10 Gbit/s, a count is not positive, or a command failed.
     """
+
     __test__ = False
 
-    def __init__(self, workers: int, servers: int, rate: float, shape: Optional[Shape] = None,
-                 congestion: str = "cubic") -> None:
+    def __init__(self, workers: int, servers: int, rate: float, shape: Optional[Shape] = None, congestion: str = "cubic") -> None:
         if workers < 1 or servers < 1 or workers + servers > 250:
             raise TestbedError(f"{workers} workers and {servers} servers: at least one of each, 250 in all")
         if not MIN_RATE <= rate <= MAX_RATE:
@@ -152,6 +154,7 @@ class Testbed:
 
         def leave(number: int, frame: Any) -> None:
             raise SystemExit(128 + number)
+
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._old_handlers.append((number, signal.signal(number, leave)))
 
@@ -172,8 +175,9 @@ class Testbed:
             _run("ip", "-n", hub, "link", "set", node, "master", "br0", "up")
             _run("tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", *self.shape.qdisc())
             _run("tc", "-n", hub, "qdisc", "add", "dev", node, "root", *self.shape.qdisc())
-            _run("ip", "-n", space, "route", "replace", f"{_SUBNET}.0.0/24", "dev", "eth0", "src", address,
-                 "congctl", self.congestion)                   # a namespace may not choose by sysctl what the host restricts
+            _run(
+                "ip", "-n", space, "route", "replace", f"{_SUBNET}.0.0/24", "dev", "eth0", "src", address, "congctl", self.congestion
+            )  # a namespace may not choose by sysctl what the host restricts
 
     def set_rate(self, rate: float, shape: Optional[Shape] = None) -> None:
         """Change every link to ``rate`` bytes/s, in both directions, while it is used."""
@@ -200,6 +204,7 @@ class Testbed:
                 result[0] = function()
             except BaseException as error:
                 result[1] = error
+
         thread = threading.Thread(target=body)
         thread.start()
         thread.join()
@@ -212,7 +217,7 @@ class Testbed:
         main = threading.current_thread() is threading.main_thread()
         held = {n: signal.signal(n, signal.SIG_IGN) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)} if main else {}
         try:
-            for process in self._processes:                    # also one that has not entered its namespace yet
+            for process in self._processes:  # also one that has not entered its namespace yet
                 process.kill()
             _remove([name for name in _namespaces() if name.startswith(self._prefix + "-")])
             for process in self._processes:
@@ -245,7 +250,7 @@ def _start_time(pid: int) -> Optional[str]:
     """When a process started, in clock ticks since boot: with its pid this names a process for ever. None if it is dead."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
-            fields = stat.read().rpartition(")")[2].split()    # from the third field on: the second may hold spaces
+            fields = stat.read().rpartition(")")[2].split()  # from the third field on: the second may hold spaces
     except OSError:
         return None
     return fields[19] if fields[0] not in "ZX" else None
@@ -285,7 +290,7 @@ def _bypass_firewall() -> None:
         try:
             with open(f"/proc/sys/net/bridge/bridge-nf-call-{family}tables", "w") as setting:
                 setting.write("0")
-        except OSError:                                        # the kernel has no firewall for bridges
+        except OSError:  # the kernel has no firewall for bridges
             pass
 
 

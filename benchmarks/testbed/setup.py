@@ -3,6 +3,7 @@
 It is for benchmarks and tests alone, so it is no part of the package; it uses what the package's compiled core has found of MXNet's
 functions, and must be built from the same checkout as that.
 """
+
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 HERE = Path(__file__).resolve().parent
-os.chdir(str(HERE))                     # the checkout's own pyproject.toml is about something else
+os.chdir(str(HERE))  # the checkout's own pyproject.toml is about something else
 
 setup(
     name="prophet_mx_testbed",
@@ -18,7 +19,16 @@ setup(
     package_dir={"benchmarks.testbed": "."},
     options={"build": {"build_base": str(HERE.parents[1] / "build" / "testbed")}},
     ext_modules=cythonize(
-        [Extension("benchmarks.testbed." + name, [name + ".pyx"], extra_compile_args=["-O2", "-std=gnu11", "-pthread"],
-                   extra_link_args=["-pthread"]) for name in ("accelerator", "stream")],
-        include_path=[str(HERE.parents[1] / "_ext")], language_level=3),
+        [
+            Extension(
+                "benchmarks.testbed." + name,
+                [name + ".pyx"],
+                extra_compile_args=["-O2", "-std=gnu11", "-pthread"],
+                extra_link_args=["-pthread"],
+            )
+            for name in ("accelerator", "stream")
+        ],
+        include_path=[str(HERE.parents[1] / "_ext")],
+        language_level=3,
+    ),
 )

@@ -3,6 +3,7 @@
 ``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK`
 becomes the README's table, so that there is one table. Pages that mkdocs.yml does not list follow the ones that it does.
 """
+
 import inspect
 import os
 import re
@@ -15,21 +16,23 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS_MARK = "<!-- the README's table of settings -->"
-GENERATED_LAST = 2              # entries of nav that stay at its end: commands.md, reference.md
+GENERATED_LAST = 2  # entries of nav that stay at its end: commands.md, reference.md
 
 # What the reference shows, by module: everything in its __all__, or the names given.
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
-    ("prophet_mx", ()), ("prophet_mx.profiling.gradient_profile", ()),
+    ("prophet_mx", ()),
+    ("prophet_mx.profiling.gradient_profile", ()),
     ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound")),
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.compute_times", ("estimated_compute",)),
     ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")),
     ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
-    ("prophet_mx.doctor.examination", ("examine",)), ("prophet_mx.doctor.checks", ("Finding",)),
+    ("prophet_mx.doctor.examination", ("examine",)),
+    ("prophet_mx.doctor.checks", ("Finding",)),
 )
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
-_ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")       # with a ~ only the last part of the name is shown
+_ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")  # with a ~ only the last part of the name is shown
 _ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
 
 
@@ -57,7 +60,7 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Put the table of settings where it is asked for."""
     table = settings_table((ROOT / "README.md").read_text(encoding="utf-8"))
-    return markdown.replace(SETTINGS_MARK, table.replace("](docs/", "]("))       # the page is in docs/ itself
+    return markdown.replace(SETTINGS_MARK, table.replace("](docs/", "]("))  # the page is in docs/ itself
 
 
 def settings_table(readme: str) -> str:
@@ -115,7 +118,7 @@ def signature(value: Any) -> str:
     """As it is called: with types and defaults, without the module names in front of types."""
     text = re.sub(r"^\((?:self|cls)(?:, )?", "(", str(inspect.signature(value)))
     text = re.sub(r"\b(?:typing|prophet_mx|mxnet)\.(?:\w+\.)*(?=[A-Z])", "", text)
-    return re.sub(r"(: |-> )'([\w.]+)'(?=[,)]|$| =)", r"\1\2", text)      # of types that are written as texts
+    return re.sub(r"(: |-> )'([\w.]+)'(?=[,)]|$| =)", r"\1\2", text)  # of types that are written as texts
 
 
 def text_of(value: Any) -> str:

@@ -6,6 +6,7 @@
 After '--' comes a training command; its script must take --policy and print MXNet's Speedometer lines. Jobs run one
 after the other, and again in the same order with --repeats, so that a machine that becomes slower slows down all policies.
 """
+
 import argparse
 import re
 import statistics
@@ -16,8 +17,10 @@ from prophet_mx.launcher.launch import run_job
 from prophet_mx.policies import settings
 
 SPEED = re.compile(r"Speed: ([0-9.]+) samples/sec")
-DEFAULT = ("python train_imagenet.py --network resnet --num-layers 18 --num-classes 10 --image-shape 3,32,32 --kv-store dist_sync "
-           "--benchmark 1 --batch-size 8 --num-examples 800 --num-epochs 1 --disp-batches 10").split()
+DEFAULT = (
+    "python train_imagenet.py --network resnet --num-layers 18 --num-classes 10 --image-shape 3,32,32 --kv-store dist_sync "
+    "--benchmark 1 --batch-size 8 --num-examples 800 --num-epochs 1 --disp-batches 10"
+).split()
 
 
 def speed_of(result, skip):
@@ -29,8 +32,10 @@ def speed_of(result, skip):
     for worker in result.workers:
         speeds = [float(speed) for speed in SPEED.findall(worker.output)][skip:]
         if not speeds:
-            raise ValueError(f"{worker.label} printed no more than {skip} Speedometer lines: train on more batches, or print more "
-                             "often with --disp-batches")
+            raise ValueError(
+                f"{worker.label} printed no more than {skip} Speedometer lines: train on more batches, or print more "
+                "often with --disp-batches"
+            )
         total += statistics.median(speeds)
     return total
 
@@ -75,22 +80,24 @@ def count(low):
         if not text.isdecimal() or int(text) < low:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number of at least {low}")
         return int(text)
+
     return parse
 
 
 def parse_args():
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         epilog="exit codes: 0 done, 1 the jobs ran but printed too little, 2 wrong argument, or the command cannot be started, "
-        "else that of the first job that failed (124: it took longer than --timeout)")
+        "else that of the first job that failed (124: it took longer than --timeout)",
+    )
     parser.add_argument("-n", "--workers", type=count(1), default=2, help="workers of a job")
     parser.add_argument("-s", "--servers", type=count(1), default=1, help="servers of a job")
     parser.add_argument("--policies", type=policies, default="off,prophet", help="to compare, each with the first")
     parser.add_argument("--repeats", type=count(1), default=1, help="jobs of each policy")
     parser.add_argument("--skip", type=count(0), default=1, help="Speedometer lines of each worker to leave out: the job warms up")
     parser.add_argument("--timeout", type=count(1), default=3600, help="seconds that a job may take")
-    parser.add_argument("command", nargs=argparse.REMAINDER,
-                        help="training command after '--' (default: " + " ".join(DEFAULT) + ")")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="training command after '--' (default: " + " ".join(DEFAULT) + ")")
     args = parser.parse_args()
     args.command = (args.command[1:] if args.command[:1] == ["--"] else args.command) or DEFAULT
     return args

@@ -4,6 +4,7 @@
 
 A class is a colour and a direction of stripes, on noise: easy to learn, and of different sizes as photographs are.
 """
+
 import argparse
 import colorsys
 import os
@@ -14,7 +15,7 @@ from PIL import Image
 
 def picture(random, hue, angle, size):
     """Stripes of a hue at an angle (radians), ``size`` is (height, width): an array of bytes (height, width, 3)."""
-    rows, columns = np.mgrid[:size[0], :size[1]]
+    rows, columns = np.mgrid[: size[0], : size[1]]
     wave = np.sin((rows * np.sin(angle) + columns * np.cos(angle)) / 2 + random.uniform(0, 2 * np.pi))
     colour = np.array(colorsys.hsv_to_rgb(hue, 0.8, 200))
     image = colour * (0.7 + 0.3 * wave[..., None]) + random.normal(0, 20, size + (3,))

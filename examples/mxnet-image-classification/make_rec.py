@@ -7,6 +7,7 @@ PREFIX.idx (where each begins), PREFIX.lst (number, label and path of each, with
 With --val-ratio the images are divided: PREFIX-train.rec, PREFIX-val.rec and so on. Training and validation images that come in two
 folders need two runs, the second with --classes PREFIX.classes of the first, so that both number the classes alike.
 """
+
 import argparse
 import io
 import logging
@@ -46,8 +47,11 @@ def find_images(folder, classes=None):
     images = []
     for name in folders:
         for parent, _, files in sorted(os.walk(os.path.join(folder, name), followlinks=True)):
-            images += [(os.path.relpath(os.path.join(parent, file), folder), classes.index(name)) for file in sorted(files)
-                       if file.lower().endswith(ENDINGS)]
+            images += [
+                (os.path.relpath(os.path.join(parent, file), folder), classes.index(name))
+                for file in sorted(files)
+                if file.lower().endswith(ENDINGS)
+            ]
     if not images:
         raise ImagesError(f"{folder} has no images in its sub-folders; allowed endings: {', '.join(ENDINGS)}")
     return images, classes
@@ -151,9 +155,11 @@ def progress(items, total, title):
 
 def parse_args(argv=None):
     parser = argparse.ArgumentParser(
-        description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        description=__doc__.splitlines()[0],
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         epilog="example: python make_rec.py photos data/flowers --val-ratio 0.1 --resize 256 -- exit codes: 0 images written, 1 "
-        "something is wrong with an image or folder (one line says what), 2 wrong argument")
+        "something is wrong with an image or folder (one line says what), 2 wrong argument",
+    )
     parser.add_argument("folder", help="the images, in a sub-folder per class")
     parser.add_argument("prefix", help="path of the files to write, without an ending")
     parser.add_argument("--val-ratio", type=float, default=0.0, help="share of each class to validate with, 0 to below 1")

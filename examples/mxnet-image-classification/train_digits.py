@@ -4,9 +4,10 @@
 
 An ordinary MXNet 1.9 script. The lines that prophet_mx adds to it are marked with (1), (2) and (3); the first two are enough.
 """
+
 # Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
 import mxnet as mx
-from prophet_mx import ScheduledKVStore                     # (1)
+from prophet_mx import ScheduledKVStore  # (1)
 from prophet_mx.config import Config
 from prophet_mx.policies import settings as policies
 from prophet_mx.quantities import format_rate
@@ -22,29 +23,31 @@ import time
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-TRAINING, VALIDATION = 1437, 360        # images
-IMAGE = (1, 8, 8)                       # channels, height, width
+TRAINING, VALIDATION = 1437, 360  # images
+IMAGE = (1, 8, 8)  # channels, height, width
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description="Train a small convnet on handwritten digits with MXNet and prophet_mx.",
-                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description="Train a small convnet on handwritten digits with MXNet and prophet_mx.",
+        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+    )
     parser.add_argument("--epochs", type=int, default=10, help="passes over the training images")
     parser.add_argument("--batch-size", type=int, default=32, help="images per worker and iteration")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
     parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
     parser.add_argument("--kv-store", default="dist_sync", help="'local' trains in this process alone, without a launcher")
     parser.add_argument("--policy", choices=policies(), default=Config.from_env().policy, help="which gradient goes first")
-    parser.add_argument("--require-accuracy", type=float, default=0.95,
-                        help="exit with an error if the validation accuracy is lower")
+    parser.add_argument("--require-accuracy", type=float, default=0.95, help="exit with an error if the validation accuracy is lower")
     args = parser.parse_args()
     if args.epochs < 1:
         parser.error(f"--epochs {args.epochs}: at least 1")
     if args.batch_size < 1:
         parser.error(f"--batch-size {args.batch_size}: at least 1")
     if args.kv_store.startswith("dist") and "DMLC_ROLE" not in os.environ:
-        parser.error(f"--kv-store {args.kv_store} needs servers and workers: start them with "
-                     "'prophet-mx launch -n 2 -s 1 -- python train_digits.py'")
+        parser.error(
+            f"--kv-store {args.kv_store} needs servers and workers: start them with 'prophet-mx launch -n 2 -s 1 -- python train_digits.py'"
+        )
     return args
 
 
@@ -58,8 +61,7 @@ def write_digits(directory):
 
     digits = load_digits()
     images = (digits.images * (255 / 16)).astype("uint8")
-    parts = train_test_split(images, digits.target, train_size=TRAINING, test_size=VALIDATION, stratify=digits.target,
-                             random_state=0)
+    parts = train_test_split(images, digits.target, train_size=TRAINING, test_size=VALIDATION, stratify=digits.target, random_state=0)
     os.makedirs(directory, exist_ok=True)
     # Workers may come here at the same time. Each writes files of its own and then renames them: no name ever stands for a file
     # that is half written, and whose file wins does not matter, they are the same. The one looked for above comes last.
@@ -78,10 +80,18 @@ def write_digits(directory):
 
 def load_digits_iters(args, kv):
     """The iterators of this worker: its own part of the training images, and all validation images."""
+
     def record_iter(name, **options):
         path = os.path.join(args.data_dir, name)
-        return mx.io.ImageRecordIter(path_imgrec=path + ".rec", path_imgidx=path + ".idx", data_shape=IMAGE, scale=1 / 255,
-                                     preprocess_threads=1, verbose=False, **options)
+        return mx.io.ImageRecordIter(
+            path_imgrec=path + ".rec",
+            path_imgidx=path + ".idx",
+            data_shape=IMAGE,
+            scale=1 / 255,
+            preprocess_threads=1,
+            verbose=False,
+            **options,
+        )
 
     train = record_iter("train", batch_size=args.batch_size, shuffle=True, part_index=kv.rank, num_parts=kv.num_workers)
     # Parts may differ by an image. In dist_sync all workers must do the same number of batches, or they wait for each other.
@@ -115,8 +125,9 @@ class Progress:
     def batch_end(self, param):
         now = time.time()
         if param.nbatch == 0:
-            self.bar = tqdm(total=self.batches, desc=f"epoch {param.epoch + 1:2}/{self.args.epochs}", unit="batch",
-                            disable=self.kv.rank != 0)
+            self.bar = tqdm(
+                total=self.batches, desc=f"epoch {param.epoch + 1:2}/{self.args.epochs}", unit="batch", disable=self.kv.rank != 0
+            )
         else:
             self.images += self.args.batch_size * self.kv.num_workers
             self.seconds += now - self.last
@@ -145,8 +156,10 @@ def print_learned(stats):
     rates = ", ".join(map(format_rate, stats["rates"]))
     print(f"drain read from    {stats['drain']}")
     print(f"measured rate      {rates} (to each server)")
-    print(f"scheduled          {readable(stats['bytes'])} in {stats['units']:,} units, {stats['blocks']:,} blocks, "
-          f"{stats['iterations']:,} iterations")
+    print(
+        f"scheduled          {readable(stats['bytes'])} in {stats['units']:,} units, {stats['blocks']:,} blocks, "
+        f"{stats['iterations']:,} iterations"
+    )
     print(f"steps              {len(stats['steps'])} per iteration: gradients that backward makes ready together")
     last = 0.0
     for i, (names, ready) in enumerate(zip(stats["steps"], stats["step_times"]), 1):
@@ -170,23 +183,31 @@ def main():
     logging.getLogger("prophet_mx").setLevel(logging.INFO)
 
     kv = mx.kv.create(args.kv_store)
-    kv = ScheduledKVStore(kv, policy=args.policy)           # (2)
+    kv = ScheduledKVStore(kv, policy=args.policy)  # (2)
 
     write_digits(args.data_dir)
     train, validation = load_digits_iters(args, kv)
     module = mx.mod.Module(convnet(), context=mx.cpu())
     progress = Progress(kv, args, train.size)
-    with logging_redirect_tqdm():                           # log lines above the bar, not in the middle of it
-        module.fit(train, eval_data=validation, num_epoch=args.epochs, eval_metric="acc", kvstore=kv,
-                   optimizer="sgd", optimizer_params={"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4},
-                   initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
-                   batch_end_callback=progress.batch_end, eval_end_callback=progress.validation_end)
+    with logging_redirect_tqdm():  # log lines above the bar, not in the middle of it
+        module.fit(
+            train,
+            eval_data=validation,
+            num_epoch=args.epochs,
+            eval_metric="acc",
+            kvstore=kv,
+            optimizer="sgd",
+            optimizer_params={"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4},
+            initializer=mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2),
+            batch_end_callback=progress.batch_end,
+            eval_end_callback=progress.validation_end,
+        )
 
     accuracy = dict(module.score(validation, "acc"))["accuracy"]
     print(f"rank {kv.rank}: validation accuracy {accuracy:.4f}")
     if kv.rank == 0:
         print(f"samples/s          {progress.samples_per_second():,.0f} over {kv.num_workers} worker(s)")
-        print_learned(kv.stats())                           # (3)
+        print_learned(kv.stats())  # (3)
     if accuracy < args.require_accuracy:
         sys.exit(f"rank {kv.rank}: validation accuracy {accuracy:.4f} is lower than the required {args.require_accuracy}")
 

@@ -1,7 +1,8 @@
 """Trains an image classifier with gluon.Trainer, data-parallel, through ScheduledKVStore; mixed precision with --amp.
 
-    prophet-mx launch -n 2 -s 1 -- python train_gluon.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
+prophet-mx launch -n 2 -s 1 -- python train_gluon.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
 """
+
 # Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
 import mxnet as mx
 
@@ -26,10 +27,10 @@ class Training:
     def __init__(self, args, kv, batches):
         self.args, self.kv = args, kv
         if args.amp:
-            amp.init(args.amp)                  # changes MXNet's operators, so before there is a network
+            amp.init(args.amp)  # changes MXNet's operators, so before there is a network
             self._try_amp()
         self.net = networks.make(args)
-        mx.random.seed(args.seed)               # all workers draw the same first weights
+        mx.random.seed(args.seed)  # all workers draw the same first weights
         self.net.initialize(training.initializer(), ctx=args.devices)
         if args.dtype != "float32":
             self.net.cast(args.dtype)
@@ -38,8 +39,13 @@ class Training:
         self.optimizer_params = training.optimizer_params(args, batches)
         # A list keeps the order of the layers, which is the order of urgency; a dict would be sorted by name.
         self.trainer = gluon.Trainer(
-            list(self.net.collect_params().values()), args.optimizer, dict(self.optimizer_params), kvstore=kv,
-            update_on_kvstore=not args.on_workers, compression_params=training.compression(args))
+            list(self.net.collect_params().values()),
+            args.optimizer,
+            dict(self.optimizer_params),
+            kvstore=kv,
+            update_on_kvstore=not args.on_workers,
+            compression_params=training.compression(args),
+        )
         if args.amp:
             amp.init_trainer(self.trainer)
 
@@ -51,8 +57,9 @@ class Training:
         try:
             trial(data).wait_to_read()
         except mx.base.MXNetError as error:
-            raise options.OptionError(f"--amp {self.args.amp} does not work on this {self.args.devices[0].device_type} "
-                                      f"({str(error).strip().splitlines()[-1]})") from None
+            raise options.OptionError(
+                f"--amp {self.args.amp} does not work on this {self.args.devices[0].device_type} ({str(error).strip().splitlines()[-1]})"
+            ) from None
 
     def load(self, checkpoints):
         """Take weights, optimizer states and loss scale of the checkpoint."""
@@ -61,8 +68,10 @@ class Training:
         try:
             self.net.load_parameters(f"{prefix}-{epochs:04d}.params", ctx=self.args.devices)
         except (AssertionError, ValueError) as error:
-            raise options.OptionError(f"{prefix}-{epochs:04d}.params is of another network than --network {self.args.network} with "
-                                      f"--num-classes {self.args.num_classes} ({str(error).splitlines()[0]})") from None
+            raise options.OptionError(
+                f"{prefix}-{epochs:04d}.params is of another network than --network {self.args.network} with "
+                f"--num-classes {self.args.num_classes} ({str(error).splitlines()[0]})"
+            ) from None
         states = states_file(prefix, epochs, self.args.on_workers) if self.args.on_workers else None
         if states:
             self.trainer.load_states(states)
@@ -132,8 +141,11 @@ class Training:
 
 def parse_args():
     parser = options.make_parser(__doc__)
-    parser.add_argument("--amp", choices=("float16", "bfloat16"),
-                        help="MXNet's automatic mixed precision, with loss scaling: float16 needs a GPU, bfloat16 is for CPUs")
+    parser.add_argument(
+        "--amp",
+        choices=("float16", "bfloat16"),
+        help="MXNet's automatic mixed precision, with loss scaling: float16 needs a GPU, bfloat16 is for CPUs",
+    )
     args = options.parse(parser)
     if args.amp == "float16" and not args.gpus:
         parser.error("--amp float16 needs --gpus; on CPUs use --amp bfloat16")
@@ -142,8 +154,9 @@ def parse_args():
     if args.amp and args.dtype != "float32":
         parser.error(f"--amp keeps float32 weights; leave out --dtype {args.dtype}")
     if args.amp and args.update_on == "servers":
-        parser.error("--amp needs the optimizer on the workers, which skip an update when a gradient overflows; leave out "
-                     "--update-on servers")
+        parser.error(
+            "--amp needs the optimizer on the workers, which skip an update when a gradient overflows; leave out --update-on servers"
+        )
     args.on_workers = args.on_workers or args.amp is not None
     return args
 

@@ -1,7 +1,8 @@
 """Trains an image classifier with MXNet's Module, data-parallel, through ScheduledKVStore.
 
-    prophet-mx launch -n 2 -s 1 -- python train_imagenet.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
+prophet-mx launch -n 2 -s 1 -- python train_imagenet.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
 """
+
 # Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
 import mxnet as mx
 
@@ -24,9 +25,11 @@ def make_module(args, checkpoints):
     module = mx.mod.Module.load(prefix, args.load_epoch, load_optimizer_states=states is not None, **settings)
     data = {"data": (args.batch_size,) + args.image_shape}
     if parameters(module.symbol, data) != parameters(symbol, data):
-        raise options.OptionError(f"{prefix}-{args.load_epoch:04d}.params is of another network than --network {args.network} with "
-                                  f"--num-classes {args.num_classes}")
-    warnings.filterwarnings("ignore", "Parameters already initialized")     # that they are is what a checkpoint is for
+        raise options.OptionError(
+            f"{prefix}-{args.load_epoch:04d}.params is of another network than --network {args.network} with "
+            f"--num-classes {args.num_classes}"
+        )
+    warnings.filterwarnings("ignore", "Parameters already initialized")  # that they are is what a checkpoint is for
     logging.info("Loaded checkpoint %s-%04d.params%s", prefix, args.load_epoch, " and optimizer states" if states else "")
     return module
 
@@ -46,8 +49,7 @@ def parameters(symbol, data):
 
 def main():
     parser = options.make_parser(__doc__)
-    parser.add_argument("--monitor", type=options.number(int, 0), default=0,
-                        help="log all arrays of the network every so many batches")
+    parser.add_argument("--monitor", type=options.number(int, 0), default=0, help="log all arrays of the network every so many batches")
     args = options.parse(parser)
     if args.on_workers:
         training.update_on_workers()
@@ -67,11 +69,20 @@ def main():
         if validation is not None:
             training.evaluate(predict, validation, training.metrics(args), epoch)
 
-    mx.random.seed(args.seed)       # all workers draw the same first weights
-    module.fit(train, begin_epoch=args.first_epoch, num_epoch=args.num_epochs, eval_metric=training.metrics(args), kvstore=kv,
-               optimizer=args.optimizer, optimizer_params=training.optimizer_params(args, train.batches),
-               initializer=training.initializer(), monitor=mx.mon.Monitor(args.monitor) if args.monitor else None,
-               batch_end_callback=mx.callback.Speedometer(args.batch_size, args.disp_batches), epoch_end_callback=epoch_end)
+    mx.random.seed(args.seed)  # all workers draw the same first weights
+    module.fit(
+        train,
+        begin_epoch=args.first_epoch,
+        num_epoch=args.num_epochs,
+        eval_metric=training.metrics(args),
+        kvstore=kv,
+        optimizer=args.optimizer,
+        optimizer_params=training.optimizer_params(args, train.batches),
+        initializer=training.initializer(),
+        monitor=mx.mon.Monitor(args.monitor) if args.monitor else None,
+        batch_end_callback=mx.callback.Speedometer(args.batch_size, args.disp_batches),
+        epoch_end_callback=epoch_end,
+    )
     training.finish(kv)
 
 

@@ -14,6 +14,7 @@ Each unit's .pxd file says what it is for and what the others may call. A unit k
     ops, parameter, arrival     what is pushed onto MXNet's engine
     alarm                       the last word of a process that does not end
 """
+
 from .alarm import alarm
 from .arrival import Arrival
 from .drain import POLL_TIMES
@@ -25,5 +26,21 @@ from .pyscheduler import Scheduler
 from .recorder import Recorder
 from .tcpinfo import tcp_sample
 
-__all__ = ["GAP_ROW", "ITERATION_ROW", "LABEL_MAX", "LINK_ROW", "MAX_OUTS", "MXNET_FUNCTIONS", "POLL_TIMES", "STEP_ROW", "Arrival",
-           "Driver", "Parameter", "Recorder", "Scheduler", "alarm", "load_mxnet", "tcp_sample"]
+__all__ = [
+    "GAP_ROW",
+    "ITERATION_ROW",
+    "LABEL_MAX",
+    "LINK_ROW",
+    "MAX_OUTS",
+    "MXNET_FUNCTIONS",
+    "POLL_TIMES",
+    "STEP_ROW",
+    "Arrival",
+    "Driver",
+    "Parameter",
+    "Recorder",
+    "Scheduler",
+    "alarm",
+    "load_mxnet",
+    "tcp_sample",
+]

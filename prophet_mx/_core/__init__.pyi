@@ -1,4 +1,5 @@
 """What Python sees of the compiled core. The docstrings are in the sources."""
+
 from typing import Any, Sequence
 
 MXNET_FUNCTIONS: tuple[str, ...]

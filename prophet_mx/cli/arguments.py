@@ -2,6 +2,7 @@
 
 Commands that work without the compiled part use these: nothing of it is imported here.
 """
+
 import argparse
 import math
 import os
@@ -19,16 +20,19 @@ Number = TypeVar("Number", bound=float)
 
 def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
     """``parse``, whose errors of prophet_mx say what is wrong with the argument."""
+
     def convert(text: str) -> T:
         try:
             return parse(text)
         except ProphetError as error:
             raise argparse.ArgumentTypeError(str(error)) from None
+
     return convert
 
 
 def number(parse: Callable[[str], Number], low: float, high: float, allowed: str) -> Callable[[str], Number]:
     """What ``parse`` makes of a text, if it is within the limits."""
+
     def convert(text: str) -> Number:
         value: Optional[Number] = None
         with suppress(ValueError):
@@ -36,6 +40,7 @@ def number(parse: Callable[[str], Number], low: float, high: float, allowed: str
         if value is None or not low <= value <= high:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
         return value
+
     return convert
 
 
@@ -65,10 +70,12 @@ def listed(convert: Callable[[str], T]) -> Callable[[str], List[T]]:
 
 def choice(names: Sequence[str]) -> Callable[[str], str]:
     """One of the names."""
+
     def convert(text: str) -> str:
         if text not in names:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(names)}")
         return text
+
     return convert
 
 

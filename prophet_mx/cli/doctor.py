@@ -1,4 +1,5 @@
 """The command ``prophet-mx doctor``: looks at a machine, or at the environment of a job's process, before the job starts."""
+
 import argparse
 import json
 import os
@@ -25,11 +26,18 @@ exit codes:
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``doctor`` to the command ``prophet-mx``."""
     parser = subparsers.add_parser(
-        "doctor", help="check a machine and a job's environment before it starts",
+        "doctor",
+        help="check a machine and a job's environment before it starts",
         description="Check this machine and this environment for what makes MXNet dist_sync jobs fail, hang or go unscheduled.",
-        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--scheduler", type=checked(address), metavar="HOST:PORT",
-                        help="the job's scheduler (default: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT)")
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--scheduler",
+        type=checked(address),
+        metavar="HOST:PORT",
+        help="the job's scheduler (default: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT)",
+    )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
     parser.set_defaults(run=_run)

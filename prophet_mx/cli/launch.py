@@ -1,4 +1,5 @@
 """The command ``prophet-mx launch``."""
+
 import argparse
 import io
 import os
@@ -55,29 +56,59 @@ No process of the job is left running."""
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add ``launch`` to the command ``prophet-mx``."""
     parser = subparsers.add_parser(
-        "launch", help="run a dist_sync job, on this machine or on several over ssh",
+        "launch",
+        help="run a dist_sync job, on this machine or on several over ssh",
         usage="prophet-mx launch [-n N] [-s N] [--hostfile FILE] [options] -- COMMAND ...",
         description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on the hosts of a file, "
-                    "and wait for the end.",
-        epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter)
+        "and wait for the end.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("-n", "--workers", type=whole(MAX_PROCESSES), metavar="N",
-        help="number of workers (default: 2; with --hostfile the number of slots)")
-    add("-s", "--servers", type=whole(MAX_PROCESSES), metavar="N",
-        help="number of servers (default: 1; with --hostfile one for each host with a worker)")
-    add("--schedule", action="store_true",
-        help="wrap every dist_sync store that COMMAND's Python makes in a ScheduledKVStore: no line of the script changes")
+    add(
+        "-n",
+        "--workers",
+        type=whole(MAX_PROCESSES),
+        metavar="N",
+        help="number of workers (default: 2; with --hostfile the number of slots)",
+    )
+    add(
+        "-s",
+        "--servers",
+        type=whole(MAX_PROCESSES),
+        metavar="N",
+        help="number of servers (default: 1; with --hostfile one for each host with a worker)",
+    )
+    add(
+        "--schedule",
+        action="store_true",
+        help="wrap every dist_sync store that COMMAND's Python makes in a ScheduledKVStore: no line of the script changes",
+    )
     add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time (default: never)")
-    add("--grace", type=duration, default=GRACE, metavar="SECONDS",
-        help="time to end between SIGTERM and SIGKILL, and for scheduler and servers after the last worker "
-             f"(default: {GRACE:g})")
-    add("--env", action="append", default=[], metavar="NAME[=VALUE]",
-        help="a variable for all processes; without a value, the one it has here (may be repeated)")
+    add(
+        "--grace",
+        type=duration,
+        default=GRACE,
+        metavar="SECONDS",
+        help=f"time to end between SIGTERM and SIGKILL, and for scheduler and servers after the last worker (default: {GRACE:g})",
+    )
+    add(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for all processes; without a value, the one it has here (may be repeated)",
+    )
     add("--port", type=port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
     add("--hostfile", metavar="FILE", help="run the job on the hosts of this file, over ssh")
-    add("--ssh-option", action="append", default=[], metavar="OPTION",
-        help="an option of ssh, as after its -o: Port=2222, User=train, IdentityFile=key (may be repeated)")
+    add(
+        "--ssh-option",
+        action="append",
+        default=[],
+        metavar="OPTION",
+        help="an option of ssh, as after its -o: Port=2222, User=train, IdentityFile=key (may be repeated)",
+    )
     add("--chdir", metavar="FOLDER", help="the folder on the hosts to run in (default: this one)")
     add("--python", metavar="PATH", help="the Python on the hosts that has prophet_mx (default: the path of this one)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
@@ -108,18 +139,27 @@ def _plans(arguments: argparse.Namespace) -> List[Plan]:
         for name in ("ssh_option", "chdir", "python"):
             if getattr(arguments, name):
                 raise LaunchError(f"--{name.replace('_', '-')} is for jobs on several hosts; give their names with --hostfile FILE")
-        return plan_job(command, arguments.workers or 2, arguments.servers or 1, env=env, schedule=arguments.schedule,
-                        port=arguments.port)
+        return plan_job(command, arguments.workers or 2, arguments.servers or 1, env=env, schedule=arguments.schedule, port=arguments.port)
     try:
         with open(arguments.hostfile, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not a text"
-        raise LaunchError(f"--hostfile {arguments.hostfile} cannot be read ({why}); give a file with a line such as "
-                          "'gpu1 slots=2' for each host") from None
+        raise LaunchError(
+            f"--hostfile {arguments.hostfile} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for each host"
+        ) from None
     ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
-    return plan_hosts(command, parse_hosts(text, arguments.hostfile), ssh, arguments.workers, arguments.servers, env=env,
-                      grace=arguments.grace, schedule=arguments.schedule, port=arguments.port)
+    return plan_hosts(
+        command,
+        parse_hosts(text, arguments.hostfile),
+        ssh,
+        arguments.workers,
+        arguments.servers,
+        env=env,
+        grace=arguments.grace,
+        schedule=arguments.schedule,
+        port=arguments.port,
+    )
 
 
 def _terminal(workers: int) -> Dict[str, str]:

@@ -4,6 +4,7 @@ A module named in :data:`COMMANDS` has a function ``add_parser(subparsers)`` tha
 ``run`` to a function from the parsed arguments to an exit code. All of these modules are imported to print the help, so what is
 slow to import (MXNet, matplotlib, ...) belongs inside that function.
 """
+
 import argparse
 import os
 import signal
@@ -29,8 +30,11 @@ class Parser(argparse.ArgumentParser):
 
 def parser() -> Parser:
     """The parser of ``prophet-mx`` with all its subcommands."""
-    top = Parser(prog="prophet-mx", description="Tools for MXNet dist_sync training scheduled by prophet_mx.",
-                 epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)")
+    top = Parser(
+        prog="prophet-mx",
+        description="Tools for MXNet dist_sync training scheduled by prophet_mx.",
+        epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)",
+    )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")
     subparsers.required = True
@@ -40,7 +44,7 @@ def parser() -> Parser:
         except ImportError as error:
             if not (error.name or "").startswith("prophet_mx._core."):
                 raise
-            continue                # what needs no compiled module still works: above all 'doctor', which says how to get it
+            continue  # what needs no compiled module still works: above all 'doctor', which says how to get it
         module.add_parser(subparsers)
     return top
 

@@ -1,4 +1,5 @@
 """The command ``prophet-mx report``: a page that shows what a trace says about a job, or how two traces differ."""
+
 import argparse
 import os
 import sys
@@ -26,9 +27,13 @@ exit codes:
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the subcommand ``report``."""
-    parser = subparsers.add_parser("report", help="show what a trace says about a job, as a page", epilog=_EPILOG,
-                                   description="Writes an HTML page about a trace that PROPHET_TIMELINE made a job write.",
-                                   formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = subparsers.add_parser(
+        "report",
+        help="show what a trace says about a job, as a page",
+        epilog=_EPILOG,
+        description="Writes an HTML page about a trace that PROPHET_TIMELINE made a job write.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("trace", help="the trace of a worker")
     parser.add_argument("other", nargs="?", help="another one, to compare it with")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the page (default: report.html)")
@@ -38,6 +43,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 def _run(arguments: argparse.Namespace) -> int:
     from ..monitoring.report_page import page
     from ..monitoring.trace_figures import figures
+
     paths = [arguments.trace] + ([arguments.other] if arguments.other else [])
     if os.path.realpath(arguments.output) in map(os.path.realpath, paths):
         raise ConfigError(f"--output {arguments.output!r} is not allowed: it is a trace; allowed: another file")

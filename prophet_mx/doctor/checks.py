@@ -3,6 +3,7 @@
 A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
 runs, but slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
 """
+
 import difflib
 import json
 import os
@@ -22,12 +23,12 @@ from ..sizes import MIN_UNIT
 OK, WARNING, ERROR = "ok", "warning", "error"
 PROBE_SECONDS = 120.0
 ROLES = ("scheduler", "server", "worker")
-BULK_NODES = 60             # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
-SMALLEST_UNIT = MIN_UNIT // 4       # elements of 4 bytes
+BULK_NODES = 60  # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
+SMALLEST_UNIT = MIN_UNIT // 4  # elements of 4 bytes
 
 INSTALL = "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2"
 BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
-PROBE = "prophet_mx.mxnet.probe"    # run, never imported: nothing here needs MXNet
+PROBE = "prophet_mx.mxnet.probe"  # run, never imported: nothing here needs MXNet
 
 
 class Finding(NamedTuple):
@@ -67,12 +68,13 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
     env = {name: value for name, value in environ.items() if not name.startswith(("DMLC_", "PS_", PREFIX))}
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(Path(__file__).resolve().parents[2])])
     try:
-        done = subprocess.run([sys.executable, "-m", PROBE], env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, universal_newlines=True, timeout=PROBE_SECONDS)
+        done = subprocess.run(
+            [sys.executable, "-m", PROBE], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return {"mxnet_error": [f"'import mxnet' did not return within {PROBE_SECONDS:g} s"]}
     for line in done.stdout.splitlines():
-        if line.startswith("{"):                # what is imported may print as well
+        if line.startswith("{"):  # what is imported may print as well
             found: Dict[str, Any] = json.loads(line)
             return found
     return {"mxnet_error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1:]}
@@ -82,7 +84,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     if find_spec("mxnet") is None:
         yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
         try:
-            from .. import _core        # noqa: F401
+            from .. import _core  # noqa: F401
         except ImportError as error:
             yield Finding("core", ERROR, f"the compiled module does not work: {error}", BUILD)
         return
@@ -96,8 +98,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
         yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}", INSTALL)
         return
     if not found["mxnet"].startswith("1.9."):
-        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known",
-                      "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
+        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known", "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
     else:
         yield Finding("mxnet", OK, found["mxnet"])
     if found["dist"]:
@@ -105,8 +106,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     else:
         yield Finding("dist_kvstore", ERROR, "this MXNet was built without DIST_KVSTORE: no dist_sync", "install a wheel from PyPI")
     if found["cuda"] and not found["gpus"]:
-        yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU",
-                      "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
+        yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
     elif found["cuda"]:
         yield Finding("gpu", OK, f"{found['gpus']} seen by MXNet")
     if "core_error" in found:
@@ -126,11 +126,19 @@ def check_engine(job: Job) -> Iterator[Finding]:
 def check_van(job: Job) -> Iterator[Finding]:
     van = job.environ.get("DMLC_PS_VAN_TYPE", "")
     if van == "p3":
-        yield Finding("van", ERROR, "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx schedules nothing",
-                      "unset DMLC_PS_VAN_TYPE on all processes")
+        yield Finding(
+            "van",
+            ERROR,
+            "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx schedules nothing",
+            "unset DMLC_PS_VAN_TYPE on all processes",
+        )
     elif van not in ("", "zmq"):
-        yield Finding("van", WARNING, f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport",
-                      "unset it, or expect coarser scheduling")
+        yield Finding(
+            "van",
+            WARNING,
+            f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport",
+            "unset it, or expect coarser scheduling",
+        )
     else:
         yield Finding("van", OK, "ZMQ over TCP")
 
@@ -151,19 +159,29 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
     for name in ("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD"):
         if (job.number(name) or 0) > BULK_NODES:
             fine = False
-            yield Finding("mxnet_settings", WARNING, f"{name}={job.environ[name]}: gradients become ready in few large steps, late",
-                          f"unset {name} (15)")
+            yield Finding(
+                "mxnet_settings",
+                WARNING,
+                f"{name}={job.environ[name]}: gradients become ready in few large steps, late",
+                f"unset {name} (15)",
+            )
     bound, servers = job.number(BIGARRAY_VARIABLE), job.number("DMLC_NUM_SERVER") or 2
     if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
         fine = False
-        yield Finding("mxnet_settings", WARNING,
-                      f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers",
-                      f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})")
+        yield Finding(
+            "mxnet_settings",
+            WARNING,
+            f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers",
+            f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})",
+        )
     if job.number("PS_DROP_MSG"):
         fine = False
-        yield Finding("mxnet_settings", ERROR,
-                      f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
-                      "unset PS_DROP_MSG")
+        yield Finding(
+            "mxnet_settings",
+            ERROR,
+            f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
+            "unset PS_DROP_MSG",
+        )
     if fine:
         yield Finding("mxnet_settings", OK, "none defeats scheduling")
 
@@ -176,17 +194,25 @@ def check_settings(job: Job) -> Iterator[Finding]:
     for name in mine:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
-            wrong.append(Finding("settings", ERROR, f"{name} is not a setting of prophet_mx",
-                                 f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}"))
+            wrong.append(
+                Finding(
+                    "settings",
+                    ERROR,
+                    f"{name} is not a setting of prophet_mx",
+                    f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}",
+                )
+            )
             continue
         try:
             Config.from_env({name: job.environ[name]})
         except ConfigError as error:
-            wrong.append(Finding("settings", ERROR, str(error).partition("; allowed: ")[0],
-                                 f"allowed: {str(error).partition('; allowed: ')[2]}"))
+            wrong.append(
+                Finding("settings", ERROR, str(error).partition("; allowed: ")[0], f"allowed: {str(error).partition('; allowed: ')[2]}")
+            )
     if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
-        wrong.append(Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client",
-                             "pip install 'prophet_mx[metrics]'"))
+        wrong.append(
+            Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prophet_mx[metrics]'")
+        )
     yield from wrong
     if wrong:
         return
@@ -200,12 +226,13 @@ def check_settings(job: Job) -> Iterator[Finding]:
 def check_files(job: Job) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
-    needed = 256 + 4 * processes        # two connections to and from every process, and the program's own files
+    needed = 256 + 4 * processes  # two connections to and from every process, and the program's own files
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
     else:
-        yield Finding("open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}",
-                      f"ulimit -n {max(4096, needed)}")
+        yield Finding(
+            "open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}"
+        )
 
 
 def check_job(job: Job) -> Iterator[Finding]:
@@ -216,8 +243,7 @@ def check_job(job: Job) -> Iterator[Finding]:
         yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
         return
     if missing:
-        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are",
-                      "set it for every process, or none")
+        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are", "set it for every process, or none")
         return
     role = job.environ["DMLC_ROLE"]
     wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]
@@ -226,5 +252,6 @@ def check_job(job: Job) -> Iterator[Finding]:
     elif wrong:
         yield Finding("job", ERROR, f"{wrong[0]}={job.environ[wrong[0]]}", "a whole number from 1, the same for every process")
     else:
-        yield Finding("job", OK, f"{role} of a job with {job.environ['DMLC_NUM_WORKER']} worker(s) and "
-                                 f"{job.environ['DMLC_NUM_SERVER']} server(s)")
+        yield Finding(
+            "job", OK, f"{role} of a job with {job.environ['DMLC_NUM_WORKER']} worker(s) and {job.environ['DMLC_NUM_SERVER']} server(s)"
+        )

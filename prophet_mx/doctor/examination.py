@@ -1,15 +1,39 @@
 """What ``prophet-mx doctor`` finds: all checks, one after the other."""
+
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigError
 from ..limits import MAX_PORT
-from .checks import (ERROR, Finding, Job, check_engine, check_files, check_job, check_mxnet, check_mxnet_settings,
-                     check_port_variable, check_python, check_settings, check_van)
+from .checks import (
+    ERROR,
+    Finding,
+    Job,
+    check_engine,
+    check_files,
+    check_job,
+    check_mxnet,
+    check_mxnet_settings,
+    check_port_variable,
+    check_python,
+    check_settings,
+    check_van,
+)
 from .network import check_nic, check_scheduler, check_tcp_info
 
 CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
-    check_python, check_mxnet, check_engine, check_van, check_mxnet_settings, check_settings, check_port_variable, check_files,
-    check_tcp_info, check_job, check_nic, check_scheduler)
+    check_python,
+    check_mxnet,
+    check_engine,
+    check_van,
+    check_mxnet_settings,
+    check_settings,
+    check_port_variable,
+    check_files,
+    check_tcp_info,
+    check_job,
+    check_nic,
+    check_scheduler,
+)
 
 
 def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = None) -> List[Finding]:
@@ -18,8 +42,10 @@ def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = N
         try:
             scheduler = address(f"{environ['DMLC_PS_ROOT_URI']}:{environ.get('DMLC_PS_ROOT_PORT', '')}")
         except ConfigError as error:
-            return [*examine({**environ, "DMLC_PS_ROOT_URI": ""}),
-                    Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
+            return [
+                *examine({**environ, "DMLC_PS_ROOT_URI": ""}),
+                Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process"),
+            ]
     job = Job(environ, scheduler)
     return [finding for check in CHECKS for finding in check(job)]
 

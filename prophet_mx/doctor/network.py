@@ -1,4 +1,5 @@
 """The checks of ``prophet-mx doctor`` that look at the network: interfaces, the scheduler's port, TCP_INFO."""
+
 import socket
 from typing import Iterator, List, Optional, Tuple
 
@@ -26,23 +27,33 @@ def check_tcp_info(job: Job) -> Iterator[Finding]:
                     receiver.recv(1000)
                     tcp_sample(sender.fileno())
     except OSError as error:
-        yield Finding("tcp_info", WARNING, f"acknowledged bytes cannot be read ({error})",
-                      "use Linux 4.1 or later without a sandbox in front of getsockopt; drain is estimated meanwhile")
+        yield Finding(
+            "tcp_info",
+            WARNING,
+            f"acknowledged bytes cannot be read ({error})",
+            "use Linux 4.1 or later without a sandbox in front of getsockopt; drain is estimated meanwhile",
+        )
         return
     yield Finding("tcp_info", OK, "acknowledged bytes can be read")
 
 
 def interfaces() -> List[Tuple[str, str]]:
     """(name, IPv4 address) of the interfaces that are up, without loopback, in the system's order."""
-    import psutil               # not at the top: a package without its dependencies still shows what its commands are
+    import psutil  # not at the top: a package without its dependencies still shows what its commands are
+
     states = psutil.net_if_stats()
-    return [(name, address.address) for name, addresses in psutil.net_if_addrs().items() for address in addresses
-            if address.family == socket.AF_INET and not address.address.startswith("127.") and name in states and states[name].isup]
+    return [
+        (name, address.address)
+        for name, addresses in psutil.net_if_addrs().items()
+        for address in addresses
+        if address.family == socket.AF_INET and not address.address.startswith("127.") and name in states and states[name].isup
+    ]
 
 
 def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterator[Finding]:
     """Which address this process would give to the others. ``found`` is what :func:`interfaces` gives."""
     import psutil
+
     found = interfaces() if found is None else found
     shown = ", ".join(f"{name} ({address})" for name, address in found) or "none but loopback"
     host, chosen = job.environ.get("DMLC_NODE_HOST"), job.environ.get("DMLC_INTERFACE")
@@ -62,8 +73,12 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
         yield Finding("nic", WARNING, "no interface but loopback", "set DMLC_NODE_HOST=127.0.0.1 for a job on this machine alone")
     elif len(found) > 1:
         leads = _leading_to(job.scheduler, found)
-        yield Finding("nic", WARNING, f"several interfaces ({shown}): ps-lite takes the first, {found[0][0]}",
-                      "set DMLC_INTERFACE to the one that leads to the other machines" + (f", such as {leads}" if leads else ""))
+        yield Finding(
+            "nic",
+            WARNING,
+            f"several interfaces ({shown}): ps-lite takes the first, {found[0][0]}",
+            "set DMLC_INTERFACE to the one that leads to the other machines" + (f", such as {leads}" if leads else ""),
+        )
     else:
         yield Finding("nic", OK, shown)
 
@@ -87,13 +102,20 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
     local = address.startswith("127.") or address_towards(address, port) == address
     low, high = local_port_range()
     if local and low <= port <= high:
-        yield Finding("scheduler", WARNING,
-                      f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
-                      f"choose a port below {low}")
+        yield Finding(
+            "scheduler",
+            WARNING,
+            f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
+            f"choose a port below {low}",
+        )
     answers = _connect(address, port)
     if answers is None:
-        yield Finding("scheduler", OK, f"{host}:{port} answers" + (": a scheduler, or something else that has taken the port"
-                                                                  if local and job.environ.get("DMLC_ROLE") != "worker" else ""))
+        yield Finding(
+            "scheduler",
+            OK,
+            f"{host}:{port} answers"
+            + (": a scheduler, or something else that has taken the port" if local and job.environ.get("DMLC_ROLE") != "worker" else ""),
+        )
     elif local and _can_listen(port):
         yield Finding("scheduler", OK, f"port {port} is free on this machine")
     elif local:
@@ -105,8 +127,12 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
 def no_answer(scheduler: str, reason: str) -> Finding:
     """What to do about a scheduler on another machine that does not answer."""
     refused = "refused" in reason
-    return Finding("scheduler", WARNING if refused else ERROR, f"{scheduler} does not answer ({reason})",
-                   "start the scheduler first" if refused else "open the port in the firewalls between the machines")
+    return Finding(
+        "scheduler",
+        WARNING if refused else ERROR,
+        f"{scheduler} does not answer ({reason})",
+        "start the scheduler first" if refused else "open the port in the firewalls between the machines",
+    )
 
 
 def _connect(address: str, port: int) -> Optional[str]:

@@ -3,6 +3,7 @@
 A program draws a progress bar by writing ``\\r`` and the line anew. What a ``\\r`` overwrites is never seen on a terminal for long,
 and in a log it would be noise, so only two things count: the *newest state* of a line that is being redrawn, and the *final line*.
 """
+
 import shutil
 from typing import Iterator, Optional, TextIO, Tuple
 
@@ -34,7 +35,7 @@ class LineSplitter:
             # Forget the overwritten states; a "\r" at the very end stays, it may be half of a "\r\n".
             body = self._pending.rstrip(b"\r")
             state = body.rpartition(b"\r")[2]
-            self._pending = b"\r" + state + self._pending[len(body):]
+            self._pending = b"\r" + state + self._pending[len(body) :]
             if state:
                 yield _text(state), False
         if len(self._pending) > MAX_LINE:
@@ -82,7 +83,7 @@ class Console:
                 clear = _CLEAR if self._bar else ""
             self._write(f"{clear}{line}\n{self._bar}")
         elif label == self._bar_of:
-            self._bar = line[:terminal_size()[0] - 1]
+            self._bar = line[: terminal_size()[0] - 1]
             self._write(_CLEAR + self._bar)
 
     def _write(self, text: str) -> None:

@@ -1,4 +1,5 @@
 """What ``prophet-mx launch --schedule`` adds to the environment of a job's processes."""
+
 import os
 from typing import Dict, Mapping
 

@@ -6,6 +6,7 @@ A host file has a host per line, as ``ssh`` takes it, and what is known of it:
     gpu1              slots=4
     train@gpu2        slots=4            address=10.0.0.2
 """
+
 import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
@@ -62,8 +63,7 @@ def parse_hosts(text: str, source: str) -> List[Host]:
             continue
         where, name = f"{source}, line {number}", words[0]
         if not _HOST.fullmatch(name):
-            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or "
-                              "user@10.0.0.7")
+            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or user@10.0.0.7")
         if name in hosts:
             raise LaunchError(f"{where}: {name} is there twice; allowed: one line for each host, with slots=N for N workers")
         hosts[name] = Host(name, **_fields(words[1:], where))
@@ -100,11 +100,17 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     slots = sum(host.slots for host in hosts)
     workers = slots if workers is None else workers
     if workers > slots:
-        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file "
-                          "(slots=N adds more)")
+        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file (slots=N adds more)")
     rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
     of_workers = [i for _, i in sorted(rounds)[:workers]]
     servers = len(set(of_workers)) if servers is None else servers
     of_servers = [i % len(hosts) for i in range(servers)]
-    return ([Placed("scheduler", 0, 0)] + [Placed("server", i, host) for i, host in enumerate(of_servers)]
-            + [Placed("worker", i, host) for i, host in enumerate(of_workers)]), workers, servers
+    return (
+        (
+            [Placed("scheduler", 0, 0)]
+            + [Placed("server", i, host) for i, host in enumerate(of_servers)]
+            + [Placed("worker", i, host) for i, host in enumerate(of_workers)]
+        ),
+        workers,
+        servers,
+    )

@@ -20,6 +20,7 @@ the groups. A process on another host is an ssh client here, which is told in wo
 
 One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock.
 """
+
 import os
 import selectors
 import signal
@@ -96,16 +97,16 @@ class Job:
         self._kill_at: Optional[float] = None  # set once the job is being ended
         self._workers_ended_at: Optional[float] = None
 
-    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str],
-              spec: Optional[bytes] = None) -> None:
+    def start(self, role: str, index: int, command: Sequence[str], env: Mapping[str, str], spec: Optional[bytes] = None) -> None:
         """Start ``command`` with the environment ``env``.
 
         With a ``spec`` it is an ssh client that reaches :mod:`prophet_mx.launcher.remote`, and ``spec`` what that is to run.
         """
         stdin = subprocess.DEVNULL if spec is None else subprocess.PIPE
         try:
-            popen = subprocess.Popen(command, env=env, stdin=stdin, stdout=subprocess.PIPE,
-                                     stderr=subprocess.STDOUT, bufsize=0, start_new_session=True)
+            popen = subprocess.Popen(
+                command, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0, start_new_session=True
+            )
         except OSError as error:
             raise LaunchError(f"{label_of(role, index)} could not be started: {error}") from error
         self._guard.add(popen.pid)
@@ -154,9 +155,20 @@ class Job:
             self._guard.dismiss()
 
     def result(self) -> JobResult:
-        return JobResult(self._exit_code, self._reason, tuple(
-            ProcessResult(process.role, process.index, process.popen.returncode, process.ended_by_launcher,
-                          (process.output or b"").decode("utf-8", errors="replace")) for process in self._processes))
+        return JobResult(
+            self._exit_code,
+            self._reason,
+            tuple(
+                ProcessResult(
+                    process.role,
+                    process.index,
+                    process.popen.returncode,
+                    process.ended_by_launcher,
+                    (process.output or b"").decode("utf-8", errors="replace"),
+                )
+                for process in self._processes
+            ),
+        )
 
     def _read(self, wait: float) -> None:
         """Hand on what the processes have written, waiting up to ``wait`` seconds for something."""

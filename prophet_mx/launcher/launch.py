@@ -5,6 +5,7 @@ The command ``prophet-mx launch`` is in :mod:`prophet_mx.cli.launch`.
 Scheduler and servers run the same command as the workers. That is MXNet's way: a process whose ``DMLC_ROLE`` is not ``worker``
 becomes what its role says at ``import mxnet``, and from then on runs nothing of the script.
 """
+
 import os
 import random
 import shutil
@@ -30,7 +31,7 @@ __all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "pl
 MAX_PROCESSES = 512
 HOST = "127.0.0.1"
 GRACE = 10.0
-AT_ONCE = 8             # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
+AT_ONCE = 8  # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
 
 
 @dataclass(frozen=True)
@@ -53,9 +54,20 @@ class Plan:
         return label_of(self.role, self.index)
 
 
-def run_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
-            role_env: Optional[Mapping[str, Mapping[str, str]]] = None, timeout: Optional[float] = None, grace: float = GRACE,
-            sink: Optional[Sink] = None, capture: bool = True, signals: bool = False, schedule: bool = False) -> JobResult:
+def run_job(
+    command: Sequence[str],
+    workers: int = 2,
+    servers: int = 1,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    role_env: Optional[Mapping[str, Mapping[str, str]]] = None,
+    timeout: Optional[float] = None,
+    grace: float = GRACE,
+    sink: Optional[Sink] = None,
+    capture: bool = True,
+    signals: bool = False,
+    schedule: bool = False,
+) -> JobResult:
     """Run ``command`` as one scheduler, ``servers`` servers and ``workers`` workers on this machine, and wait for the end.
 
     >>> run_job(["true"], workers=1).exit_code
@@ -81,8 +93,15 @@ def run_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: 
     return run_plans(plans, timeout=timeout, grace=grace, sink=sink, capture=capture, signals=signals)
 
 
-def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: float = GRACE, sink: Optional[Sink] = None,
-              capture: bool = True, signals: bool = False) -> JobResult:
+def run_plans(
+    plans: Sequence[Plan],
+    *,
+    timeout: Optional[float] = None,
+    grace: float = GRACE,
+    sink: Optional[Sink] = None,
+    capture: bool = True,
+    signals: bool = False,
+) -> JobResult:
     """Run the processes that :func:`plan_job` or :func:`plan_hosts` gives; the other parameters are those of :func:`run_job`."""
     with _caught_signals(signals) as seen:
         job = Job(sink, capture, grace, seen)
@@ -105,9 +124,16 @@ def run_plans(plans: Sequence[Plan], *, timeout: Optional[float] = None, grace: 
         return job.result()
 
 
-def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
-             role_env: Optional[Mapping[str, Mapping[str, str]]] = None, schedule: bool = False,
-             port: Optional[int] = None) -> List[Plan]:
+def plan_job(
+    command: Sequence[str],
+    workers: int = 2,
+    servers: int = 1,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    role_env: Optional[Mapping[str, Mapping[str, str]]] = None,
+    schedule: bool = False,
+    port: Optional[int] = None,
+) -> List[Plan]:
     """The processes of a job on this machine; the parameters are those of :func:`run_job`, and the scheduler's ``port``."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= MAX_PROCESSES:
@@ -115,8 +141,12 @@ def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env:
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
-    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST,
-              **defaults(os.environ, workers), **(env or {})}
+    common = {
+        **_job_env(HOST, port or free_port(), workers, servers),
+        "DMLC_NODE_HOST": HOST,
+        **defaults(os.environ, workers),
+        **(env or {}),
+    }
     plans = []
     for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
         for index in range(count):
@@ -129,9 +159,18 @@ def plan_job(command: Sequence[str], workers: int = 2, servers: int = 1, *, env:
     return plans
 
 
-def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers: Optional[int] = None,
-               servers: Optional[int] = None, *, env: Optional[Mapping[str, str]] = None, grace: float = GRACE,
-               schedule: bool = False, port: Optional[int] = None) -> List[Plan]:
+def plan_hosts(
+    command: Sequence[str],
+    hosts: Sequence[Host],
+    ssh: Ssh,
+    workers: Optional[int] = None,
+    servers: Optional[int] = None,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    grace: float = GRACE,
+    schedule: bool = False,
+    port: Optional[int] = None,
+) -> List[Plan]:
     """The processes of a job on ``hosts``, reached by ``ssh``.
 
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
@@ -145,14 +184,35 @@ def plan_hosts(command: Sequence[str], hosts: Sequence[Host], ssh: Ssh, workers:
     placed, workers, servers = place(hosts, workers, servers)
     reached_at = addresses(hosts, ssh.options)
     common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
-    return [_plan_remote(process, command, hosts[process.host], ssh, common, reached_at[process.host], grace, schedule,
-                         sum(other.role == "worker" and other.host == process.host for other in placed)) for process in placed]
+    return [
+        _plan_remote(
+            process,
+            command,
+            hosts[process.host],
+            ssh,
+            common,
+            reached_at[process.host],
+            grace,
+            schedule,
+            sum(other.role == "worker" and other.host == process.host for other in placed),
+        )
+        for process in placed
+    ]
 
 
-def _plan_remote(process: Placed, command: Sequence[str], host: Host, ssh: Ssh, common: Mapping[str, str], address: str,
-                 grace: float, schedule: bool, sharers: int) -> Plan:
+def _plan_remote(
+    process: Placed,
+    command: Sequence[str],
+    host: Host,
+    ssh: Ssh,
+    common: Mapping[str, str],
+    address: str,
+    grace: float,
+    schedule: bool,
+    sharers: int,
+) -> Plan:
     env = {**common, "DMLC_ROLE": process.role}
-    if "DMLC_INTERFACE" not in env:     # the user's own choice of the network would lose against an address
+    if "DMLC_INTERFACE" not in env:  # the user's own choice of the network would lose against an address
         env["DMLC_NODE_HOST"] = address
     return Plan(process.role, process.index, ssh.command(host, env), env, host, ssh.spec(command, env, grace, sharers, schedule))
 
@@ -177,8 +237,7 @@ def free_port() -> int:
 
 def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, str]:
     """Where all processes of a job meet."""
-    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port),
-            "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
+    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
 
 
 @contextmanager

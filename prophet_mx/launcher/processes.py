@@ -1,4 +1,5 @@
 """One process of a job, here or on another host: how it is known, asked to end, and killed with all that it started."""
+
 import os
 import signal
 import subprocess
@@ -48,13 +49,21 @@ class Guard:
     It learns that from the end of its standard input, whose only writer is this process.
     """
 
-    _SCRIPT = ('trap "" INT TERM HUP; groups=; '
-               'while read -r group; do [ "$group" = done ] && exit 0; groups="$groups -$group"; done; '
-               '[ -z "$groups" ] || kill -s KILL -- $groups')
+    _SCRIPT = (
+        'trap "" INT TERM HUP; groups=; '
+        'while read -r group; do [ "$group" = done ] && exit 0; groups="$groups -$group"; done; '
+        '[ -z "$groups" ] || kill -s KILL -- $groups'
+    )
 
     def __init__(self) -> None:
-        self._shell = subprocess.Popen(["/bin/sh", "-c", self._SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                                       stderr=subprocess.DEVNULL, cwd="/", start_new_session=True)
+        self._shell = subprocess.Popen(
+            ["/bin/sh", "-c", self._SCRIPT],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            start_new_session=True,
+        )
 
     def add(self, group: int) -> None:
         self._say(str(group))

@@ -12,6 +12,7 @@ the end    as ``end``: the launcher, or the connection, is gone
 
 The exit code is that of the process, 128 + N if signal N killed it, and 2 if it could not be started.
 """
+
 import json
 import os
 import select
@@ -50,7 +51,7 @@ def main() -> int:
     try:
         return _wait(process, lines, spec["grace"], stops)
     finally:
-        signal_group(process.pid, signal.SIGKILL)       # what it started itself and left behind
+        signal_group(process.pid, signal.SIGKILL)  # what it started itself and left behind
         process.wait()
         guard.dismiss()
 
@@ -59,8 +60,9 @@ def _enter(directory: str) -> None:
     try:
         os.chdir(directory)
     except OSError as error:
-        raise LaunchError(f"the working directory {directory} cannot be entered ({error.strerror}); "
-                          "name one that all hosts have with --chdir") from None
+        raise LaunchError(
+            f"the working directory {directory} cannot be entered ({error.strerror}); name one that all hosts have with --chdir"
+        ) from None
 
 
 def _environment(spec: Mapping[str, Any]) -> Dict[str, str]:

@@ -3,6 +3,7 @@
 An ssh client runs ``python -m prophet_mx.remote`` on the host and writes to it what to run there. The remote command line is the
 same for every process and quoted with :func:`shlex.quote`; commands, settings and their values never pass through a shell.
 """
+
 import ipaddress
 import json
 import re
@@ -18,8 +19,7 @@ from .hosts import Host
 FORWARDED = ("DMLC_", "PROPHET_", "MXNET_", "PS_", "BYTESCHEDULER_")
 
 # What the launcher itself decides, and what ps-lite sets for its own use.
-_NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER",
-                  "DMLC_NUM_SERVER")
+_NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A host that is off or cut off is a failure within a minute: ssh gives up when it would ask a fourth time.
 # A question for a password, which nobody would see, is one at once.
@@ -51,8 +51,16 @@ class Ssh:
 
     def spec(self, command: Sequence[str], env: Mapping[str, str], grace: float, sharers: int, schedule: bool) -> bytes:
         """What :mod:`prophet_mx.launcher.remote` reads, without the line's end. ``sharers`` is the number of workers on the host."""
-        return json.dumps({"command": list(command), "env": dict(env), "directory": self.directory, "grace": grace,
-                           "sharers": max(1, sharers), "schedule": schedule}).encode()
+        return json.dumps(
+            {
+                "command": list(command),
+                "env": dict(env),
+                "directory": self.directory,
+                "grace": grace,
+                "sharers": max(1, sharers),
+                "schedule": schedule,
+            }
+        ).encode()
 
 
 def forwarded(environ: Mapping[str, str]) -> Dict[str, str]:
@@ -96,16 +104,23 @@ def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:
     loopback = [ipaddress.ip_address(address).is_loopback for address in found]
     if any(loopback) and not all(loopback):
         host, address = next((host, address) for host, address, own in zip(hosts, found, loopback) if own)
-        raise LaunchError(f"the address of {host.name} is {address} here, where no other host reaches it; "
-                          f"add its address to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'")
+        raise LaunchError(
+            f"the address of {host.name} is {address} here, where no other host reaches it; "
+            f"add its address to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
+        )
     return found
 
 
 def _name_of(host: Host, options: Sequence[str]) -> str:
     """The name or address that ssh would connect to; it can differ from what the host file says (``HostName`` in ~/.ssh/config)."""
     try:
-        done = subprocess.run(["ssh", "-G", *(word for option in options for word in ("-o", option)), "--", host.name], timeout=30,
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        done = subprocess.run(
+            ["ssh", "-G", *(word for option in options for word in ("-o", option)), "--", host.name],
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+        )
     except FileNotFoundError:
         raise LaunchError("there is no ssh on the PATH; install it (Debian: apt-get install openssh-client)") from None
     except subprocess.TimeoutExpired:
@@ -120,5 +135,7 @@ def _ipv4(host: Host, name: str) -> str:
     try:
         return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise LaunchError(f"the address of {host.name} is not known here ({name}: {error.strerror}); "
-                          f"add it to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'") from None
+        raise LaunchError(
+            f"the address of {host.name} is not known here ({name}: {error.strerror}); "
+            f"add it to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
+        ) from None

@@ -1,11 +1,12 @@
 """Which parameters each iteration pushes, and a word in the log when that changes: buckets, frozen layers, parameters added later."""
+
 import logging
 from typing import Optional, Set
 
 logger = logging.getLogger("prophet_mx")
 
-LINES = 5                   # in the log at most: a job with buckets changes its set all the time
-NAMES = 4                   # named per line
+LINES = 5  # in the log at most: a job with buckets changes its set all the time
+NAMES = 4  # named per line
 
 
 class KeySets:
@@ -27,8 +28,15 @@ class KeySets:
             return
         self._lines += 1
         missing, added = before - self._before, self._before - before
-        changes = [f"{len(names)} {what} ({', '.join(sorted(names)[:NAMES])}{', ...' if len(names) > NAMES else ''})"
-                   for names, what in ((missing, "no longer"), (added, "that it did not push before")) if names]
-        logger.info("iteration %d pushed %d parameters: %s; nothing waits for a parameter that is not pushed%s", iteration,
-                    len(self._before), " and ".join(changes),
-                    "" if self._lines < LINES else "; further changes are not logged")
+        changes = [
+            f"{len(names)} {what} ({', '.join(sorted(names)[:NAMES])}{', ...' if len(names) > NAMES else ''})"
+            for names, what in ((missing, "no longer"), (added, "that it did not push before"))
+            if names
+        ]
+        logger.info(
+            "iteration %d pushed %d parameters: %s; nothing waits for a parameter that is not pushed%s",
+            iteration,
+            len(self._before),
+            " and ".join(changes),
+            "" if self._lines < LINES else "; further changes are not logged",
+        )

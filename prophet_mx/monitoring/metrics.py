@@ -4,6 +4,7 @@ All three show the same numbers, those of :func:`between`: what the scheduler's 
 one. Samples are taken in the caller's thread when an iteration begins, so the store is never called from two threads; the
 endpoint's thread reads the newest sample, and is joined when the store is closed.
 """
+
 import logging
 import socketserver
 import time
@@ -20,11 +21,11 @@ __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "line", "set_up_loggi
 
 logger = logging.getLogger("prophet_mx")
 
-SAMPLE_SECONDS = 0.5        # between two samples for the endpoint: Prometheus asks every few seconds
-REQUEST_SECONDS = 5         # after which a client that says nothing is given up
+SAMPLE_SECONDS = 0.5  # between two samples for the endpoint: Prometheus asks every few seconds
+REQUEST_SECONDS = 5  # after which a client that says nothing is given up
 
 
-class _WhenUnhandled(logging.StreamHandler):                # type: ignore[type-arg]    # generic from Python 3.11 on
+class _WhenUnhandled(logging.StreamHandler):  # type: ignore[type-arg]    # generic from Python 3.11 on
     """Prints to stderr as long as the program has not set up logging itself."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -52,7 +53,7 @@ class Sample(NamedTuple):
 
     seconds: float
     iteration: int
-    state: Dict[str, Any]       # as _core.Driver.snapshot gives it
+    state: Dict[str, Any]  # as _core.Driver.snapshot gives it
 
 
 def between(earlier: Sample, later: Sample) -> Dict[str, float]:
@@ -63,6 +64,7 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     (share of the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers,
     as measured last).
     """
+
     def grown(name: str) -> float:
         return float(later.state[name] - earlier.state[name])
 
@@ -85,11 +87,13 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
 def line(earlier: Sample, later: Sample) -> str:
     """:func:`between` as one line of a log."""
     found = between(earlier, later)
-    return (f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each, "
-            f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
-            f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
-            f"{1e3 * found['first_wait_seconds']:.1f} ms, link {100 * found['utilisation']:.0f}% used, "
-            f"{format_rate(found['link_rate'])} to a server")
+    return (
+        f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each, "
+        f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
+        f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
+        f"{1e3 * found['first_wait_seconds']:.1f} ms, link {100 * found['utilisation']:.0f}% used, "
+        f"{format_rate(found['link_rate'])} to a server"
+    )
 
 
 class Metrics:
@@ -140,11 +144,13 @@ class Endpoint:
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError:
-            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed without the package "
-                              "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\"") from None
+            raise ConfigError(
+                f"metrics_port={config.metrics_port} is not allowed without the package "
+                "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\""
+            ) from None
         self._rank, self.policy = str(rank), config.policy
-        self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)     # the last but one, the newest
-        self._began = 0.0               # wall-clock time of the newest iteration (seconds since 1970)
+        self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)  # the last but one, the newest
+        self._began = 0.0  # wall-clock time of the newest iteration (seconds since 1970)
         registry = CollectorRegistry()
         registry.register(self)
         host, port = config.metrics_host, (config.metrics_port or 0) + rank
@@ -152,8 +158,10 @@ class Endpoint:
             self._server = make_server(host, port, make_wsgi_app(registry), _Server, _QuietHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
-                              f"its port ({reason}); allowed: a port from which on there is a free one for every rank") from None
+            raise ConfigError(
+                f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
+                f"its port ({reason}); allowed: a port from which on there is a free one for every rank"
+            ) from None
         try:
             self._thread = start_thread("metrics", self._server.serve_forever, 0.1)
         except KVStoreError:
@@ -185,8 +193,7 @@ class Endpoint:
         for name, text in _COUNTERS.items():
             yield family(CounterMetricFamily, name, text, newest.state[name])
         yield family(GaugeMetricFamily, "last_iteration_timestamp_seconds", "When the newest iteration began.", self._began)
-        rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.",
-                                  labels=labels + ["server"])
+        rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.", labels=labels + ["server"])
         for server, link in enumerate(newest.state["links"]):
             rates.add_metric((*about, str(server)), link["rate"])
         yield rates
@@ -228,7 +235,7 @@ class _Server(WSGIServer):
 
     def server_bind(self) -> None:
         socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]            # type: ignore[assignment]    # a text, for TCP
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]    # a text, for TCP
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -1,4 +1,5 @@
 """The report's charts. Pure: figures in, shapes out; ``templates/chart.svg`` draws them."""
+
 import math
 from dataclasses import dataclass
 from typing import ClassVar, Iterator, List, Sequence, Tuple, Union
@@ -7,11 +8,19 @@ from .trace import Passage
 from .trace_figures import PARTS, Figures, busy_shares
 from .trace_format import STAGES
 
-COLOURS = {"backward": "#4477aa", "stalled": "#cc3311", "arriving": "#ddaa33", "compute": "#228833",
-           "wait": "#d5d5d5", "wire": "#33659e", "answer": "#99c2e8", "unpack": "#b8dcb0"}
-LINES = ("#33659e", "#cc6611")              # of the first and the second trace
-WIDTH = 1000                                # of a chart
-LEFT = 150                                  # of that, for names
+COLOURS = {
+    "backward": "#4477aa",
+    "stalled": "#cc3311",
+    "arriving": "#ddaa33",
+    "compute": "#228833",
+    "wait": "#d5d5d5",
+    "wire": "#33659e",
+    "answer": "#99c2e8",
+    "unpack": "#b8dcb0",
+}
+LINES = ("#33659e", "#cc6611")  # of the first and the second trace
+WIDTH = 1000  # of a chart
+LEFT = 150  # of that, for names
 
 
 @dataclass(frozen=True)
@@ -137,8 +146,10 @@ def curves(series: Sequence[Sequence[Tuple[float, float]]], height: float, unit:
 
     shapes: List[Shape] = []
     for tick in ticks(top, 4):
-        shapes += [Line(LEFT, height - height * tick / top, WIDTH - 10, height - height * tick / top, "#e8e8e8"),
-                  Text(LEFT - 8, height - height * tick / top + 4, f"{tick:g} {unit}", "end", 11, "#777")]
+        shapes += [
+            Line(LEFT, height - height * tick / top, WIDTH - 10, height - height * tick / top, "#e8e8e8"),
+            Text(LEFT - 8, height - height * tick / top + 4, f"{tick:g} {unit}", "end", 11, "#777"),
+        ]
     for tick in ticks(span):
         shapes.append(Text(LEFT + (WIDTH - LEFT - 10) * tick / span, height + 15, f"{left + tick:g}", "middle", 11, "#777"))
     for one, colour in zip(series, LINES):
@@ -151,10 +162,16 @@ def utilisation(figures: Figures, seconds: float, colour: str) -> Chart:
     height, scale = 90, (WIDTH - LEFT - 10) / seconds
     shares = busy_shares(figures.trace, figures.median)
     width = figures.median.seconds / len(shares) * scale
-    shapes: List[Shape] = [*time_axis(seconds, height, 0), Text(LEFT - 8, 10, "100%", "end", 11, "#777"),
-                           Text(LEFT - 8, height, "0%", "end", 11, "#777")]
-    shapes += [Rect(LEFT + place * width, height - height * share, width, height * share, colour, f"{100 * share:.0f}%")
-               for place, share in enumerate(shares) if share > 0]
+    shapes: List[Shape] = [
+        *time_axis(seconds, height, 0),
+        Text(LEFT - 8, 10, "100%", "end", 11, "#777"),
+        Text(LEFT - 8, height, "0%", "end", 11, "#777"),
+    ]
+    shapes += [
+        Rect(LEFT + place * width, height - height * share, width, height * share, colour, f"{100 * share:.0f}%")
+        for place, share in enumerate(shares)
+        if share > 0
+    ]
     return Chart(height + 32, shapes, "link utilisation over one iteration")
 
 
@@ -164,9 +181,16 @@ def step_pattern(figures: Figures, seconds: float, colour: str) -> Chart:
     top = max([step.bytes for step in figures.steps] + [1])
     shapes: List[Shape] = [*time_axis(seconds, height, 0), Text(LEFT - 8, 12, f"{top / 1e6:.3g} MB", "end", 11, "#777")]
     for number, step in enumerate(figures.steps):
-        shapes.append(Rect(LEFT + step.begin * scale, height - (height - 4) * step.bytes / top, max(2.5, step.seconds * scale),
-                           (height - 4) * step.bytes / top, colour,
-                           f"step {number}: after {ms(step.begin)}, {step.units} units, {step.bytes / 1e6:.3g} MB"))
+        shapes.append(
+            Rect(
+                LEFT + step.begin * scale,
+                height - (height - 4) * step.bytes / top,
+                max(2.5, step.seconds * scale),
+                (height - 4) * step.bytes / top,
+                colour,
+                f"step {number}: after {ms(step.begin)}, {step.units} units, {step.bytes / 1e6:.3g} MB",
+            )
+        )
     return Chart(height + 32, shapes, "step pattern")
 
 
@@ -174,36 +198,55 @@ def gantt(figures: Figures, seconds: float) -> Chart:
     """The median iteration: a row per parameter, most urgent at the top, drawn to a scale of ``seconds``."""
     iteration, trace = figures.median, figures.trace
     passages = trace.passages[iteration.number]
-    order = sorted({trace.units[unit].parameter: trace.units[unit].rank for unit in sorted(passages, reverse=True)}.items(),
-                   key=lambda item: item[1])
+    order = sorted(
+        {trace.units[unit].parameter: trace.units[unit].rank for unit in sorted(passages, reverse=True)}.items(), key=lambda item: item[1]
+    )
     rows = {parameter: row for row, (parameter, _) in enumerate(order)}
     pitch = max(4.0, min(18.0, 900 / len(rows)))
     top, height, scale = 6.0, pitch * len(rows) + 6, (WIDTH - LEFT - 10) / seconds
     shapes: List[Shape] = list(time_axis(seconds, height + 2, 0))
     named = max(1, math.ceil(10 / pitch))
-    shapes += [Text(LEFT - 8, top + pitch * row + min(pitch, 9) - 1, shorten(parameter, 26), "end", 9.5, "#555")
-               for parameter, row in rows.items() if row % named == 0]
-    for stage in ("wait", "answer", "unpack", "wire"):                  # of a parameter's units, what is on the wire is on top
+    shapes += [
+        Text(LEFT - 8, top + pitch * row + min(pitch, 9) - 1, shorten(parameter, 26), "end", 9.5, "#555")
+        for parameter, row in rows.items()
+        if row % named == 0
+    ]
+    for stage in ("wait", "answer", "unpack", "wire"):  # of a parameter's units, what is on the wire is on top
         for unit, passage in sorted(passages.items()):
             begin, end = _stage(passage, stage)
             if end > begin:
                 begin, end = begin - iteration.begin, min(end - iteration.begin, seconds)
                 y = top + pitch * rows[trace.units[unit].parameter]
-                shapes.append(Rect(LEFT + begin * scale, y, (end - begin) * scale, pitch * 0.85, COLOURS[stage],
-                                   f"{trace.units[unit].name}: {stage} {ms(end - begin)}, from {ms(begin)}"))
-    marks = ((iteration.last_ready, "last gradient", "end"), (iteration.first_there, "first layer's values", "start"),
-             (iteration.end, "next iteration", "end"))
-    for place, (at, what, anchor) in enumerate(marks):                  # the last one below the others, which may be near
+                shapes.append(
+                    Rect(
+                        LEFT + begin * scale,
+                        y,
+                        (end - begin) * scale,
+                        pitch * 0.85,
+                        COLOURS[stage],
+                        f"{trace.units[unit].name}: {stage} {ms(end - begin)}, from {ms(begin)}",
+                    )
+                )
+    marks = (
+        (iteration.last_ready, "last gradient", "end"),
+        (iteration.first_there, "first layer's values", "start"),
+        (iteration.end, "next iteration", "end"),
+    )
+    for place, (at, what, anchor) in enumerate(marks):  # the last one below the others, which may be near
         x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * (place == 2)
         shapes += [Line(x, 0, x, y - 11, "#cc3311", "3 3"), Text(x, y, what, anchor, 11, "#cc3311")]
     return Chart(height + 48, shapes, "one iteration, a row per parameter")
 
 
 def _stage(passage: Passage, stage: str) -> Tuple[float, float]:
-    return {"wait": (passage.ready, passage.wire), "wire": (passage.wire, passage.drained),
-            "answer": (passage.drained, passage.answered), "unpack": (passage.answered, passage.landed)}[stage]
+    return {
+        "wait": (passage.ready, passage.wire),
+        "wire": (passage.wire, passage.drained),
+        "answer": (passage.drained, passage.answered),
+        "unpack": (passage.answered, passage.landed),
+    }[stage]
 
 
 def shorten(name: str, length: int) -> str:
     """A name that is not longer than ``length``, cut at its beginning: what differs is mostly at the end."""
-    return name if len(name) <= length else "…" + name[1 - length:]
+    return name if len(name) <= length else "…" + name[1 - length :]

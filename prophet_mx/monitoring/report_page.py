@@ -1,4 +1,5 @@
 """The page of ``prophet-mx report``: one HTML text without anything to load. What it says is here and in ``templates/report.html``."""
+
 import os
 from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -12,10 +13,18 @@ from .trace_format import STAGES
 if TYPE_CHECKING:
     import jinja2
 
-PART_WORDS = {"backward": "backward: gradients are made and sent", "stalled": "stalled: all waits for the first layer",
-              "arriving": "arriving: forward goes as far as values have come", "compute": "compute: all values are there"}
-STAGE_WORDS = {"wait": "waits to be sent", "wire": "on the wire",
-               "answer": "until all workers have sent it and the server has answered", "unpack": "until it is in the caller's array"}
+PART_WORDS = {
+    "backward": "backward: gradients are made and sent",
+    "stalled": "stalled: all waits for the first layer",
+    "arriving": "arriving: forward goes as far as values have come",
+    "compute": "compute: all values are there",
+}
+STAGE_WORDS = {
+    "wait": "waits to be sent",
+    "wire": "on the wire",
+    "answer": "until all workers have sent it and the server has answered",
+    "unpack": "until it is in the caller's array",
+}
 
 
 def page(all_figures: Sequence[Figures]) -> str:
@@ -30,14 +39,26 @@ def page(all_figures: Sequence[Figures]) -> str:
     names = trace_names(all_figures)
     longest = max(figures.median.seconds for figures in all_figures)
     return template.render(
-        names=names, lines=list(zip(LINES, names)), rows=table(all_figures),
-        traces=[_Shown(name, figures, charts.utilisation(figures, longest, colour),
-                       charts.step_pattern(figures, longest, colour) if figures.steps else None, charts.gantt(figures, longest))
-                for name, figures, colour in zip(names, all_figures, LINES)],
-        parts=[(COLOURS[part], PART_WORDS[part]) for part in PARTS], stages=[(COLOURS[stage], STAGE_WORDS[stage]) for stage in STAGES],
-        first_parameter=all_figures[0].first_parameter, composition=charts.composition(all_figures, names),
+        names=names,
+        lines=list(zip(LINES, names)),
+        rows=table(all_figures),
+        traces=[
+            _Shown(
+                name,
+                figures,
+                charts.utilisation(figures, longest, colour),
+                charts.step_pattern(figures, longest, colour) if figures.steps else None,
+                charts.gantt(figures, longest),
+            )
+            for name, figures, colour in zip(names, all_figures, LINES)
+        ],
+        parts=[(COLOURS[part], PART_WORDS[part]) for part in PARTS],
+        stages=[(COLOURS[stage], STAGE_WORDS[stage]) for stage in STAGES],
+        first_parameter=all_figures[0].first_parameter,
+        composition=charts.composition(all_figures, names),
         first_layer=charts.first_layer(all_figures, names),
-        times=charts.curves([_times(figures) for figures in all_figures], 160, "ms", "iteration times"))
+        times=charts.curves([_times(figures) for figures in all_figures], 160, "ms", "iteration times"),
+    )
 
 
 class _Shown(NamedTuple):
@@ -55,8 +76,9 @@ def _template() -> "jinja2.Template":
         import jinja2
     except ImportError:
         raise MissingPackageError("the report needs the package jinja2; install it with \"pip install 'prophet_mx[report]'\"") from None
-    environment = jinja2.Environment(loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined,
-                                     trim_blocks=True, lstrip_blocks=True)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
     return environment.get_template("report.html")
 
 
@@ -69,13 +91,15 @@ def trace_names(all_figures: Sequence[Figures]) -> List[str]:
 def rows(figures: Figures) -> List[Tuple[str, float, str]]:
     """One trace's part of the table: what, a number, how it is shown."""
     sent = figures.middle([iteration.bytes for iteration in figures.iterations])
-    return [_row("iteration", 1000 * figures.seconds, "ms"),
-            _row("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
-            _row("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
-            _row("links busy", 100 * figures.utilisation, "%"),
-            _row("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
-            _row("sent per iteration", sent / 1e6, "MB"),
-            ("measured rate of the links", figures.rate, format_rate(figures.rate))]
+    return [
+        _row("iteration", 1000 * figures.seconds, "ms"),
+        _row("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
+        _row("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
+        _row("links busy", 100 * figures.utilisation, "%"),
+        _row("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
+        _row("sent per iteration", sent / 1e6, "MB"),
+        ("measured rate of the links", figures.rate, format_rate(figures.rate)),
+    ]
 
 
 def _row(what: str, number: float, unit: str) -> Tuple[str, float, str]:

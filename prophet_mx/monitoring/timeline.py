@@ -15,6 +15,7 @@ up to 7/8            one in 100
 When each iteration began is written a hundred times as often as an iteration's units: of all, or of one in so many. The trace
 therefore shows a job's start as a whole, and samples of the rest, however long it runs.
 """
+
 import json
 import logging
 import os
@@ -31,9 +32,9 @@ from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_
 
 logger = logging.getLogger("prophet_mx")
 
-PERIOD = 0.25               # seconds between two writes
+PERIOD = 0.25  # seconds between two writes
 MAX_STAGE = 6
-RESERVE = 4096              # bytes kept for the last words
+RESERVE = 4096  # bytes kept for the last words
 ROWS = ((ITERATION_ROW, "iterations"), (STEP_ROW, "steps"), (GAP_ROW, "compute gaps"))
 
 
@@ -74,21 +75,40 @@ class Timeline:
         its thread cannot be started.
     """
 
-    def __init__(self, driver: "_core.Driver", path: str, limit: int, *, rank: int, workers: int, servers: int,
-                 gradients: List[int], names: Mapping[int, str], about: Optional[Dict[str, Any]] = None) -> None:
+    def __init__(
+        self,
+        driver: "_core.Driver",
+        path: str,
+        limit: int,
+        *,
+        rank: int,
+        workers: int,
+        servers: int,
+        gradients: List[int],
+        names: Mapping[int, str],
+        about: Optional[Dict[str, Any]] = None,
+    ) -> None:
         self.asked = path, limit
         self._driver = driver
         self._limit = limit
-        self._process = 2 * rank + 1            # of the worker's rows; its units' rows are in a process of their own, the next
+        self._process = 2 * rank + 1  # of the worker's rows; its units' rows are in a process of their own, the next
         self._gradients = gradients
         self._names = names
-        self._labels: List[bytes] = []          # by unit
-        self._parts = 0                         # of the latest gradient in _labels
+        self._labels: List[bytes] = []  # by unit
+        self._parts = 0  # of the latest gradient in _labels
         self._lost = 0
         self._stage = 0
         self._recorder: Optional[_core.Recorder] = _core.Recorder(servers, self._process)
-        head = {"format": FORMAT, "rank": rank, "workers": workers, "servers": servers, "limit": limit,
-                "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "pid": os.getpid(), **(about or {})}
+        head = {
+            "format": FORMAT,
+            "rank": rank,
+            "workers": workers,
+            "servers": servers,
+            "limit": limit,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "pid": os.getpid(),
+            **(about or {}),
+        }
         self.path = rank_path(path, rank)
         try:
             self._file = TraceFile(self.path, _event("M", HEAD, self._process, args=head))
@@ -112,8 +132,12 @@ class Timeline:
         if self._recorder is not None:
             self._guarded(lambda: self._flush(last=True))
             self._end()
-            logger.info("timeline: %s is complete, %.1f MB%s", self.path, self._file.bytes / 1e6,
-                        f"; {self._lost} events were lost" if self._lost else "")
+            logger.info(
+                "timeline: %s is complete, %.1f MB%s",
+                self.path,
+                self._file.bytes / 1e6,
+                f"; {self._lost} events were lost" if self._lost else "",
+            )
 
     @property
     def writing(self) -> bool:
@@ -153,7 +177,7 @@ class Timeline:
         room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
         used_up = len(text) > room
         if used_up:
-            text = text[:max(0, text.rfind(b",\n", 0, max(0, room)))]
+            text = text[: max(0, text.rfind(b",\n", 0, max(0, room)))]
         if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
             self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=recorder.now_us(), s="p"))
             logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
@@ -163,8 +187,8 @@ class Timeline:
             self._file.append(head + text)
         if used_up:
             self._stage += 1
-            recorder.keep(10 ** self._stage, 10 ** max(0, self._stage - 2))
-            logger.info("timeline: one iteration in %d is written from now on", 10 ** self._stage)
+            recorder.keep(10**self._stage, 10 ** max(0, self._stage - 2))
+            logger.info("timeline: one iteration in %d is written from now on", 10**self._stage)
 
     # -- what does not change -----------------------------------------------------------------------------------------------
 
@@ -172,8 +196,10 @@ class Timeline:
         """The names of the worker's rows."""
         events = []
         for offset, name in enumerate((f"worker {rank}", f"worker {rank}: units, most urgent first")):
-            events += [_event("M", "process_name", self._process + offset, args={"name": name}),
-                       _event("M", "process_sort_index", self._process + offset, args={"sort_index": self._process + offset})]
+            events += [
+                _event("M", "process_name", self._process + offset, args={"name": name}),
+                _event("M", "process_sort_index", self._process + offset, args={"sort_index": self._process + offset}),
+            ]
         rows = ROWS + tuple((LINK_ROW + i, f"link to server {i}") for i in range(servers))
         events += [_event("M", "thread_name", self._process, tid=row, args={"name": name}) for row, name in rows]
         events += [_event("M", "thread_sort_index", self._process, tid=row, args={"sort_index": row}) for row, _ in rows]
@@ -195,8 +221,10 @@ class Timeline:
             label = self._names[gradient] + (f"[{self._parts}]" if parts[gradient] > 1 else "")
             self._labels.append(_label(label))
             row = {"name": label, "parameter": self._names[gradient], "unit": unit, **facts}
-            events += [_event("M", "thread_name", self._process + 1, tid=unit + 1, args=row),
-                       _event("M", "thread_sort_index", self._process + 1, tid=unit + 1, args={"sort_index": facts["rank"]})]
+            events += [
+                _event("M", "thread_name", self._process + 1, tid=unit + 1, args=row),
+                _event("M", "thread_sort_index", self._process + 1, tid=unit + 1, args={"sort_index": facts["rank"]}),
+            ]
         return b"".join(b",\n" + event for event in events)
 
 

@@ -1,4 +1,5 @@
 """Reads a trace that the timeline wrote, with suspicion. Times are seconds since the timeline was started."""
+
 import json
 import math
 from dataclasses import dataclass, field
@@ -111,7 +112,7 @@ class _Reader:
             end = begin + _time(event["dur"])
             self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
         elif phase == "C" and name.startswith(LINK_COUNTERS):
-            self.trace.rates[int(name[len(LINK_COUNTERS):])] = float(event["args"]["rate"])
+            self.trace.rates[int(name[len(LINK_COUNTERS) :])] = float(event["args"]["rate"])
         elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
             facts = event["args"]
             unit = int(facts["unit"])
@@ -148,7 +149,7 @@ class _Reader:
             passage.ready, passage.released, passage.step = begin, end, int(args["step"])
         elif name == "wire":
             passage.drained = end
-            if math.isnan(passage.wire):                # its slice in the link's row comes later, if it comes
+            if math.isnan(passage.wire):  # its slice in the link's row comes later, if it comes
                 passage.wire = begin
         elif name == "answer":
             passage.answered = end

@@ -12,6 +12,7 @@ arriving     first layer's values, last layer's values  forward goes on as far a
 compute      last layer's values, next first gradient   the rest of forward and the beginning of backward; nothing to send
 =========== ========================================== =====================================================================
 """
+
 import statistics
 from collections import Counter
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from ..errors import TraceError
 from .trace import Passage, Trace
 
 PARTS = ("backward", "stalled", "arriving", "compute")
-BINS = 120                      # of the utilisation over an iteration
+BINS = 120  # of the utilisation over an iteration
 
 
 @dataclass(frozen=True)
@@ -139,8 +140,11 @@ def first_parameter(trace: Trace) -> str:
 
 def _whole(trace: Trace) -> List[int]:
     """The iterations of which everything was recorded: with an end, and as many units as most have."""
-    sizes = {number: len(passages) for number, passages in trace.passages.items()
-             if number in trace.iterations and all(passage.complete for passage in passages.values())}
+    sizes = {
+        number: len(passages)
+        for number, passages in trace.passages.items()
+        if number in trace.iterations and all(passage.complete for passage in passages.values())
+    }
     if not sizes:
         return []
     usual = max(Counter(sizes.values()).items(), key=lambda item: (item[1], item[0]))[0]
@@ -158,14 +162,27 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     lengths = (last_ready - begin, first_there - last_ready, all_there - first_there, end - all_there)
     links = max(1, int(trace.head.get("servers", 1)))
     busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
-    return Iteration(number, begin, end, last_ready, slowest.landed, dict(zip(PARTS, lengths)), _stages(slowest),
-                     min(1.0, busy / links / max(1e-9, end - begin)), sum(trace.units[unit].bytes for unit in passages),
-                     sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps))
+    return Iteration(
+        number,
+        begin,
+        end,
+        last_ready,
+        slowest.landed,
+        dict(zip(PARTS, lengths)),
+        _stages(slowest),
+        min(1.0, busy / links / max(1e-9, end - begin)),
+        sum(trace.units[unit].bytes for unit in passages),
+        sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps),
+    )
 
 
 def _stages(passage: Passage) -> FirstLayer:
-    return FirstLayer(passage.released - passage.ready, passage.drained - passage.released, passage.answered - passage.drained,
-                      passage.landed - passage.answered)
+    return FirstLayer(
+        passage.released - passage.ready,
+        passage.drained - passage.released,
+        passage.answered - passage.drained,
+        passage.landed - passage.answered,
+    )
 
 
 def wires_between(trace: Trace, number: int) -> List[Tuple[int, float, float]]:
@@ -195,7 +212,12 @@ def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
     steps = []
     for place in range(usual if rows else 0):
         column = [row[place] for row in rows]
-        steps.append(Step(statistics.median(begin - start for (_, begin, _, _, _), start in zip(column, starts)),
-                          statistics.median(end - begin for _, begin, end, _, _ in column),
-                          int(statistics.median(units for *_, units, _ in column)), int(statistics.median(size for *_, size in column))))
+        steps.append(
+            Step(
+                statistics.median(begin - start for (_, begin, _, _, _), start in zip(column, starts)),
+                statistics.median(end - begin for _, begin, end, _, _ in column),
+                int(statistics.median(units for *_, units, _ in column)),
+                int(statistics.median(size for *_, size in column)),
+            )
+        )
     return steps

@@ -3,6 +3,7 @@
 Each write replaces the closing bracket by new events and a closing bracket, in one call at one place: whenever the process is killed
 between two writes, the file is valid JSON. If a write fails (a full disk), the file is put back to what it was before.
 """
+
 import os
 import stat
 from typing import Optional
@@ -26,7 +27,7 @@ class TraceFile:
 
     def __init__(self, path: str, first: bytes) -> None:
         self.path = path
-        self.bytes = 0                  # of the events; the closing bracket comes after
+        self.bytes = 0  # of the events; the closing bracket comes after
         self._descriptor: Optional[int] = None
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
@@ -52,7 +53,7 @@ class TraceFile:
                 start += os.pwrite(self._descriptor, text[start:], self.bytes + start)
         except OSError:
             if self.bytes:
-                os.pwrite(self._descriptor, END, self.bytes)        # over what is there: this takes no room
+                os.pwrite(self._descriptor, END, self.bytes)  # over what is there: this takes no room
                 os.ftruncate(self._descriptor, self.bytes + len(END))
             raise
         self.bytes += len(events)

@@ -3,6 +3,7 @@
 Contract: one Python thread, which looks once a second. While answers arrive it does nothing but compare two counters and ask the
 kernel for the state of each connection. It holds no reference to the store, so that the store can be freed while it runs.
 """
+
 import faulthandler
 import logging
 import os
@@ -20,11 +21,13 @@ from ..threads import start_thread
 
 logger = logging.getLogger("prophet_mx")
 
-TICK = 1.0                  # seconds between two looks
-EXIT_PATIENCE = 10.0        # seconds without an answer for which a process that ends with an exception waits for others
-LISTED = 8                  # parameters in a message
-DRAINED = ("the server has the bytes: another worker has not sent its part and is slow, stopped or dead, or the server itself is "
-           "stopped or cut off")
+TICK = 1.0  # seconds between two looks
+EXIT_PATIENCE = 10.0  # seconds without an answer for which a process that ends with an exception waits for others
+LISTED = 8  # parameters in a message
+DRAINED = (
+    "the server has the bytes: another worker has not sent its part and is slow, stopped or dead, or the server itself is "
+    "stopped or cut off"
+)
 
 Waiting = Tuple[int, int, str, float, Optional[bool]]
 """As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
@@ -47,20 +50,21 @@ class Watchdog:
         its thread cannot be started.
     """
 
-    def __init__(self, driver: "_core.Driver", config: Config, rank: int, name_of: Callable[[int], str],
-                 fail: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, driver: "_core.Driver", config: Config, rank: int, name_of: Callable[[int], str], fail: Callable[[str, str], None]
+    ) -> None:
         self._driver = driver
         self._warn, self._abort, self._code = config.stall_warn, config.stall_abort, EXIT_STALLED
         self._rank = rank
         self._name_of = name_of
         self._fail = fail
         self._connections: List[Connection] = []
-        self._broken: Set[Connection] = set()       # reported
-        self._blocked: Optional[str] = None         # what the caller's thread waits for, besides answers
+        self._broken: Set[Connection] = set()  # reported
+        self._blocked: Optional[str] = None  # what the caller's thread waits for, besides answers
         self._ending = False
-        self._phase = 0                             # changes when what may be waited for changes
-        self._seen = (0, 0)                         # phase and number of answers in the last look
-        self._quiet = 0.0                           # seconds without an answer, while something waited
+        self._phase = 0  # changes when what may be waited for changes
+        self._seen = (0, 0)  # phase and number of answers in the last look
+        self._quiet = 0.0  # seconds without an answer, while something waited
         self._warned = False
         self._stop = threading.Event()
         self._thread: Optional[threading.Thread] = start_thread("watchdog", self._run)
@@ -147,16 +151,27 @@ class Watchdog:
                 continue
             self._broken.add(connection)
             if connection.server == -1:
-                logger.error("worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; "
-                             "barriers, and the end of the job, do not work any more", self._rank, connection.name, broken)
+                logger.error(
+                    "worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; "
+                    "barriers, and the end of the job, do not work any more",
+                    self._rank,
+                    connection.name,
+                    broken,
+                )
             else:
-                logger.error("worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot "
-                             "recover what was on it: end the job, and start it again from its last checkpoint", self._rank,
-                             connection.name, broken, waiting)
+                logger.error(
+                    "worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot "
+                    "recover what was on it: end the job, and start it again from its last checkpoint",
+                    self._rank,
+                    connection.name,
+                    broken,
+                    waiting,
+                )
 
     def _end(self) -> None:
-        logger.critical("worker %d: nothing was answered for %.0f s; the process ends with exit code %d", self._rank, self._quiet,
-                        self._code)
+        logger.critical(
+            "worker %d: nothing was answered for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code
+        )
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -176,15 +191,17 @@ class Watchdog:
         links = sorted({link for _, link, *_ in units})
         lines += [link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))) for link in links]
         if not waiting:
-            lines += [f"the connection to {connection.name} is gone ({state.broken})"
-                      for connection, state in health if state.broken]
+            lines += [f"the connection to {connection.name} is gone ({state.broken})" for connection, state in health if state.broken]
         if links and links[0] >= 0 and len(links) < len([c for c in self._connections if c.server != -1]):
             lines.append("the other servers have answered all requests")
         if units:
             lines.append("longest: " + ", ".join(parameters(units, self._name_of)))
         if self._abort is not None:
-            lines.append(f"the process ends after {self._abort:g} s (PROPHET_STALL_ABORT)" if self._code == EXIT_STALLED
-                         else f"the process ends with an exception, and waits {self._abort:g} s for others")
+            lines.append(
+                f"the process ends after {self._abort:g} s (PROPHET_STALL_ABORT)"
+                if self._code == EXIT_STALLED
+                else f"the process ends with an exception, and waits {self._abort:g} s for others"
+            )
         return "\n  ".join(lines)
 
 
@@ -204,8 +221,7 @@ def link_line(link: int, units: List[Waiting], connection: Optional[Connection],
     elif undrained and state is not None and state.resending:
         verdict = f"the bytes of {undrained} are not acknowledged and sent again: the network to it is cut, or its machine is down"
     elif undrained:
-        verdict = (f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is "
-                   "very slow")
+        verdict = f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is very slow"
     else:
         verdict = DRAINED
     return f"{line}; {verdict}"
@@ -221,6 +237,7 @@ def parameters(units: List[Waiting], name_of: Callable[[int], str]) -> List[str]
     texts = []
     for (name, state), (count, seconds, undrained) in list(found.items())[:LISTED]:
         what = "in flight" if state == "sent" else "ready"
-        texts.append(f"{name} ({count} unit{'s' if count > 1 else ''} {what} for {seconds:.0f} s"
-                     f"{f', {undrained} not drained' if undrained else ''})")
+        texts.append(
+            f"{name} ({count} unit{'s' if count > 1 else ''} {what} for {seconds:.0f} s{f', {undrained} not drained' if undrained else ''})"
+        )
     return texts + ([f"and {len(found) - LISTED} more"] if len(found) > LISTED else [])

@@ -12,6 +12,7 @@ The orders (see planning/orders.py) are agreed on in the same moment if rank 0 h
 meet like this: they need not call the store in the same order, so that one could wait for what the other sends only after it; see
 order_exchange.py.
 """
+
 import logging
 import pickle
 import time
@@ -33,20 +34,20 @@ from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, sl
 
 logger = logging.getLogger("prophet_mx")
 
-PROBE_BYTES = 16_000_000        # pulled at most by each worker to measure the link
-PROBE_SECONDS = 0.25            # after which no more is asked for
-PROBE_KEY = 100_000             # bytes of the smallest key that is pulled
-PROBE_FIRST = 1_000_000         # bytes that are asked for at first
-COMPRESSED = 1e30               # a number that compression to 2 bits makes its threshold, whatever that is
+PROBE_BYTES = 16_000_000  # pulled at most by each worker to measure the link
+PROBE_SECONDS = 0.25  # after which no more is asked for
+PROBE_KEY = 100_000  # bytes of the smallest key that is pulled
+PROBE_FIRST = 1_000_000  # bytes that are asked for at first
+COMPRESSED = 1e30  # a number that compression to 2 bits makes its threshold, whatever that is
 
 
 class Agreement(NamedTuple):
     """The same on every worker."""
 
-    unit: int                   # bytes; 0: all gradients whole
-    in_order: bool              # nothing is scheduled: the optimizer depends on the order in which keys are updated
-    rate: float                 # bytes/s per server connection as rank 0 measured it, 0 if nothing was
-    profiled: bool              # rank 0 has a profile that gives the orders of the units
+    unit: int  # bytes; 0: all gradients whole
+    in_order: bool  # nothing is scheduled: the optimizer depends on the order in which keys are updated
+    rate: float  # bytes/s per server connection as rank 0 measured it, 0 if nothing was
+    profiled: bool  # rank 0 has a profile that gives the orders of the units
 
 
 class Wrapping(NamedTuple):
@@ -54,10 +55,10 @@ class Wrapping(NamedTuple):
     them."""
 
     parameters: Dict[int, int]  # of each slice
-    service: List[int]          # keys that are not parameters
-    first: int                  # of our own keys
+    service: List[int]  # keys that are not parameters
+    first: int  # of our own keys
     last: int
-    strings: bool               # whether the caller's keys are strings
+    strings: bool  # whether the caller's keys are strings
 
     def wrap(self, optimizer: bytes) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
@@ -95,20 +96,20 @@ class Agreeing:
         self._raw = raw
         self._keys = keys
         self._compressed = compressed
-        self._service: List[Key] = []               # our own keys that are not of slices
-        self._told = 0                              # elements of the first of them
-        self._wraps: float = False                  # whether rank 0's optimizer is wrapped although nothing is scheduled
+        self._service: List[Key] = []  # our own keys that are not of slices
+        self._told = 0  # elements of the first of them
+        self._wraps: float = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
 
     def settings(self, config: Config, scheduling: bool, optimizer: Optional[bytes]) -> Tuple[bool, Config]:
         """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
 
         ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled.
         """
-        wraps = optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(
-            pickle.loads(optimizer), self._keys.count)
-        scheduled, self._wraps, complete, *numbers = self._tell(
-            [scheduling, wraps, self._keys.complete, *encoded_settings(config)])
-        self._keys.complete = bool(complete)        # a worker whose first push is of another key may have found otherwise
+        wraps = (
+            optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(pickle.loads(optimizer), self._keys.count)
+        )
+        scheduled, self._wraps, complete, *numbers = self._tell([scheduling, wraps, self._keys.complete, *encoded_settings(config)])
+        self._keys.complete = bool(complete)  # a worker whose first push is of another key may have found otherwise
         return bool(scheduled), adopted(config, numbers)
 
     def _tell(self, mine: Sequence[float]) -> List[float]:
@@ -116,7 +117,7 @@ class Agreeing:
         key = self._keys.new_keys(1)[0]
         self._told = self._told or len(mine)
         numbers = mx.nd.array(mine, dtype=np.float32)
-        self._raw.broadcast(key, numbers, numbers)      # an initial value: no optimizer sees it
+        self._raw.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
         self._keys.made(key)
         self._service.append(key)
         told: List[float] = numbers.asnumpy().tolist()
@@ -149,7 +150,7 @@ class Agreeing:
         numbers = mx.nd.full((self._told,), COMPRESSED if self._compressed else 1)
         self._raw.push(key, numbers)
         self._raw.pull(key, numbers)
-        return len(set(numbers.asnumpy().tolist())) == 1            # at first, they were not equal
+        return len(set(numbers.asnumpy().tolist())) == 1  # at first, they were not equal
 
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
@@ -186,8 +187,11 @@ class Agreeing:
                 reason = ""
                 unit = 0
                 if self._raw.rank == 0:
-                    logger.warning("gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
-                                   "updated, which stays as called", type(optimizer).__name__)
+                    logger.warning(
+                        "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
+                        "updated, which stays as called",
+                        type(optimizer).__name__,
+                    )
         if unit and reason:
             unit = 0
             if self._raw.rank == 0:
@@ -209,8 +213,9 @@ class Agreeing:
         """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so
         that all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
         begin = time.monotonic()
-        left = sorted((key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY),
-                      key=lambda key: self._keys.shapes[key].bytes)
+        left = sorted(
+            (key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY), key=lambda key: self._keys.shapes[key].bytes
+        )
         pulled = most = 0
         rate, least = 0.0, PROBE_FIRST
         while left and pulled < PROBE_BYTES and time.monotonic() - begin < PROBE_SECONDS:
@@ -233,7 +238,7 @@ class Agreeing:
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
         """The keys that are sliced, and how."""
         found = {}
-        most = max(1, self._keys.bigarray - 1) if self._keys.servers > 1 else MOST      # a slice belongs on one server
+        most = max(1, self._keys.bigarray - 1) if self._keys.servers > 1 else MOST  # a slice belongs on one server
         for key, shape in self._keys.shapes.items():
             parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
             if len(parts) > 1:
@@ -241,13 +246,19 @@ class Agreeing:
         count = sum(map(len, found.values()))
         if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
             if self._raw.rank == 0:
-                logger.warning("large gradients are not sliced: units of %d bytes would make %d slices, and MXNet can place %d keys on "
-                               "several servers", unit, count, SURE)
+                logger.warning(
+                    "large gradients are not sliced: units of %d bytes would make %d slices, and MXNet can place %d keys on "
+                    "several servers",
+                    unit,
+                    count,
+                    SURE,
+                )
             return {}
         return found
 
-    def make_slices(self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes],
-                    arrays: Callable[[Key], Arrays]) -> Dict[Key, List[Key]]:
+    def make_slices(
+        self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes], arrays: Callable[[Key], Arrays]
+    ) -> Dict[Key, List[Key]]:
         """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here.
 
         ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
@@ -264,13 +275,13 @@ class Agreeing:
             if self._raw.rank == 0:
                 value, own = arrays(key)
                 self._raw.pull(key, value)
-                value.wait_to_read()                # the slices have engine variables of their own
-            else:                                   # the store takes rank 0's values; these never get memory
+                value.wait_to_read()  # the slices have engine variables of their own
+            else:  # the store takes rank 0's values; these never get memory
                 shape = self._keys.shapes[key]
                 own = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
             values += own
         self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])     # at once: each call waits for all workers
+        self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
         self._service.append(order_key)
@@ -279,7 +290,7 @@ class Agreeing:
         self.wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
         if self.wrapping is not None:
             self._send(self.wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self._known():     # without keys that were made in time, nothing will be pushed to ours
+            if self._keys.shapes and not self._known():  # without keys that were made in time, nothing will be pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
         return keys
 

@@ -1,4 +1,5 @@
 """Binds the compiled core to the MXNet library that this process has loaded."""
+
 import ctypes
 
 import mxnet as mx
@@ -24,7 +25,8 @@ def bind() -> None:
     if not mx.__version__.startswith("1.9."):
         raise UnsupportedMXNetError(
             f"MXNet {mx.__version__} is installed, but prophet_mx knows the engine layout of MXNet 1.9.x only; "
-            "install mxnet==1.9.1 or mxnet-cu112==1.9.1, or set PROPHET_POLICY=off to train unscheduled")
+            "install mxnet==1.9.1 or mxnet-cu112==1.9.1, or set PROPHET_POLICY=off to train unscheduled"
+        )
     library = mx.base._LIB
     try:
         addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _core.MXNET_FUNCTIONS}

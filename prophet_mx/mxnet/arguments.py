@@ -4,6 +4,7 @@ store is then as it was before the call.
 MXNet itself leaves much of this to the servers: a wrong size or an object that is no optimizer ends a server process, after which all
 workers wait for ever. What MXNet refuses by itself is refused here with an error that is also MXNet's (errors.py).
 """
+
 import math
 import operator
 from typing import Any, List, Optional, Type
@@ -55,8 +56,9 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
     if len(arrays) > MAX_DEVICES:
         raise KVStoreError(f"key {shown(key):.80}: {name} has {len(arrays)} arrays; allowed: one per device, at most {MAX_DEVICES}")
     if len({array.shape for array in arrays}) > 1:
-        raise KVStoreMXNetError(f"key {shown(key):.80}: {name} has arrays of different shapes: "
-                                + ", ".join(sorted({str(array.shape) for array in arrays})))
+        raise KVStoreMXNetError(
+            f"key {shown(key):.80}: {name} has arrays of different shapes: " + ", ".join(sorted({str(array.shape) for array in arrays}))
+        )
     if name == "value" and len({(array.stype, array.dtype) for array in arrays}) > 1:
         raise KVStoreMXNetError(f"key {shown(key):.80}: value has arrays of different types")
     return arrays
@@ -98,8 +100,10 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
             raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
         number = book.unplaceable(name, place, math.prod(array.shape))
         if number is not None:
-            raise KVStoreMXNetError(f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times "
-                                    f"{FACTOR} overflows 32 bits; numbers up to {SURE} are safe")
+            raise KVStoreMXNetError(
+                f"key {name!r}: MXNet cannot place number {number} on {book.servers} servers, as the number times "
+                f"{FACTOR} overflows 32 bits; numbers up to {SURE} are safe"
+            )
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
@@ -107,8 +111,10 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
     see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it."""
     check_key(key)
     if book.initialised and key not in book.initialised:
-        raise KVStoreMXNetError(f"key {key!r} was not initialised through this store (which has {len(book.initialised)} keys); initialise "
-                                "all keys after it was wrapped")
+        raise KVStoreMXNetError(
+            f"key {key!r} was not initialised through this store (which has {len(book.initialised)} keys); initialise "
+            "all keys after it was wrapped"
+        )
     known = book.shapes.get(key) if buffer is None else shape_of(buffer)
     for name, given in (("value", value), ("out", out)):
         if given is None:
@@ -133,23 +139,26 @@ def fit(native: "_core.Parameter", given: Any) -> bool:
     arrays = as_list(given)
     try:
         return 0 < len(arrays) <= MAX_DEVICES and all([native.fits(array.handle.value) for array in arrays])
-    except AttributeError:                              # something in it is no array
+    except AttributeError:  # something in it is no array
         return False
 
 
 def check_optimizer(optimizer: Any) -> None:
     """An instance of MXNet's Optimizer: anything else ends the servers."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
-        raise KVStoreAttributeError("an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not "
-                                    + _kind(optimizer))
+        raise KVStoreAttributeError(
+            "an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not " + _kind(optimizer)
+        )
 
 
 def check_compression(parameters: Any) -> None:
     """A dict with a type that MXNet has, and a positive threshold if there is one."""
     if not isinstance(parameters, dict) or parameters.get("type") not in COMPRESSIONS or set(parameters) - {"type", "threshold"}:
         kind: Type[KVStoreError] = KVStoreMXNetError if isinstance(parameters, dict) else KVStoreTypeError
-        raise kind(f"compression {shown(parameters):.80} is not allowed; allowed: a dict such as "
-                   "{'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS))
+        raise kind(
+            f"compression {shown(parameters):.80} is not allowed; allowed: a dict such as "
+            "{'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS)
+        )
     threshold: Optional[float]
     try:
         threshold = float(parameters.get("threshold", 0.5))

@@ -1,4 +1,5 @@
 """Small helpers on MXNet arrays."""
+
 import ctypes
 from typing import Any, List, Sequence, Tuple
 
@@ -8,7 +9,7 @@ from mxnet.base import NDArrayHandle, check_call
 from ..planning.partition import Slice
 from .keys import Shape
 
-Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]      # a parameter's buffer, and its units in the same memory
+Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
 
 
 def as_list(value: Any) -> List[mx.nd.NDArray]:
@@ -39,4 +40,4 @@ def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: 
     if not parts:
         return buffer, [buffer]
     flat = buffer.reshape((-1,))
-    return buffer, [alias(flat[part.start:part.stop]) for part in parts]
+    return buffer, [alias(flat[part.start : part.stop]) for part in parts]

@@ -4,6 +4,7 @@
 ``mx.kv.create("dist_sync")`` and the string given to ``Module.fit``, ``Module.init_optimizer``, ``gluon.Trainer`` or
 ``FeedForward``, which all end up in ``mx.kvstore.create``.
 """
+
 import atexit
 import logging
 import multiprocessing
@@ -15,7 +16,7 @@ import mxnet as mx
 
 logger = logging.getLogger("prophet_mx")
 
-_made = 0       # stores of this process that were wrapped
+_made = 0  # stores of this process that were wrapped
 
 
 def install() -> None:
@@ -41,18 +42,19 @@ def _wrapping(create: Callable[..., Any]) -> Callable[..., Any]:
             _say(f"--schedule: the store {name!r} is not scheduled, its updates do not wait for one another")
             return store
         from .kvstore import ScheduledKVStore
+
         scheduled = ScheduledKVStore(store)
         scheduled.automatic = True
         _made += 1
         policy = scheduled.stats()["policy"]
-        if policy == "off":         # the reason is in the log
+        if policy == "off":  # the reason is in the log
             _say(f"--schedule: the store {name!r} is wrapped, but not scheduled")
         else:
             _say(f"--schedule: the store {name!r} is scheduled, policy {policy}")
         return scheduled
 
     create_scheduled.__doc__ = create.__doc__
-    create_scheduled._prophet_mx = True             # type: ignore[attr-defined]
+    create_scheduled._prophet_mx = True  # type: ignore[attr-defined]
     return create_scheduled
 
 

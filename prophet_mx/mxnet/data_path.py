@@ -3,6 +3,7 @@
 Exists only while traffic is scheduled. Does not know the store, which owns it: the store's operations are handed in where they are
 needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.agree`.
 """
+
 import logging
 import os
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
@@ -34,7 +35,7 @@ from .parameters import Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
-SETTLING = 5            # pushes of a key after those that make the first profile, until the profile stands
+SETTLING = 5  # pushes of a key after those that make the first profile, until the profile stands
 
 
 class ScheduledPath:
@@ -84,7 +85,7 @@ class ScheduledPath:
         self.in_order = False
         self._key_sets = KeySets()
         self._iteration = 0
-        self._clock = -1                                # gradient whose pushes the exchange of orders goes by
+        self._clock = -1  # gradient whose pushes the exchange of orders goes by
         self._exchange: Optional[OrderExchange] = None
         self._pid = os.getpid()
 
@@ -94,7 +95,7 @@ class ScheduledPath:
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
         self._order_source = OrderSource(self.driver, self._learner, self.layout)
-        names, gradients = self.parameters.names, self.parameters.unit_gradients    # not self: the watchdog must not keep it alive
+        names, gradients = self.parameters.names, self.parameters.unit_gradients  # not self: the watchdog must not keep it alive
         try:
             self.driver.start()
             self.watchdog = Watchdog(self.driver, self.config, self.rank, lambda unit: names[gradients[unit]], self._fail)
@@ -104,8 +105,13 @@ class ScheduledPath:
         except OSError as error:
             self.stop()
             raise not_started("scheduler", error) from error
-        logger.info("scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)", self.config.policy, self.rank,
-                    self._workers, self._keys.servers)
+        logger.info(
+            "scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)",
+            self.config.policy,
+            self.rank,
+            self._workers,
+            self._keys.servers,
+        )
 
     # -- a push --------------------------------------------------------------------------------------------------------------
 
@@ -114,8 +120,9 @@ class ScheduledPath:
         exchange = self._exchange
         if exchange is not None and parameter.gradient == self._clock and self.parameters.compression == 1:
             # Even if something failed here: the other workers count on the messages.
-            self._guarded("the exchange of orders",
-                          lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again))
+            self._guarded(
+                "the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again)
+            )
         begins = parameter.iteration == self._iteration
         self._iteration += begins
         parameter.iteration = self._iteration
@@ -125,10 +132,11 @@ class ScheduledPath:
             if begins:
                 self._key_sets.iteration_ends(self._iteration - 1)
                 self._metrics.iteration(self._iteration, self.driver)
-                self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes,
-                                               self.parameters.unit_gradients)
+                self._learner.iteration_begins(
+                    self._iteration, self.parameters.names, self.parameters.sizes, self.parameters.unit_gradients
+                )
             self._key_sets.pushed(self.parameters.names[parameter.gradient])
-        except Exception as error:                  # nothing of ours may stop training
+        except Exception as error:  # nothing of ours may stop training
             self.driver.record(False)
             self._fail("the profile", error)
         return self._iteration
@@ -141,7 +149,7 @@ class ScheduledPath:
         self._learner.warmup = config.warmup
         self.driver.policy_known(config.policy)
         self._metrics.policy_known(config.policy)
-        if self._timeline is not None:              # its head tells the policy; there was nothing to record yet
+        if self._timeline is not None:  # its head tells the policy; there was nothing to record yet
             path, limit = self._timeline.asked
             self.stop_timeline()
             try:
@@ -149,15 +157,16 @@ class ScheduledPath:
             except ProphetError as error:
                 logger.error("%s", error)
 
-    def agree(self, raw: RawStore, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray],
-              optimizer: Optional[bytes]) -> Optional[Wrapping]:
+    def agree(
+        self, raw: RawStore, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]
+    ) -> Optional[Wrapping]:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
         ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, which rank 0 alone
         needs, ``optimizer`` the one that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped
         from now on; None if they are not, as nobody knows the numbers of the keys.
         """
-        mx.nd.waitall()                             # the initial pulls are over: only what is asked now is on the wire
+        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
         monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
         self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
@@ -169,16 +178,21 @@ class ScheduledPath:
         self.driver.unit_known(agreed.unit)
         slices = agreeing.slices(agreed.unit)
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
-        if agreed.profiled:                         # never so if agreed.in_order
+        if agreed.profiled:  # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._own_orders()))
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
-            self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)       # the last layer is hardly ever frozen
+            self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)  # the last layer is hardly ever frozen
             self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
         self.in_order = agreed.in_order
         if not agreed.in_order:
-            logger.info("layout: %d of %d gradients are cut into %d slices of about %d bytes", len(slices), len(self._keys.gradients),
-                        sum(map(len, slices.values())), agreed.unit)
+            logger.info(
+                "layout: %d of %d gradients are cut into %d slices of about %d bytes",
+                len(slices),
+                len(self._keys.gradients),
+                sum(map(len, slices.values())),
+                agreed.unit,
+            )
         return agreeing.wrapping
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
@@ -208,6 +222,7 @@ class ScheduledPath:
 
     def _use_orders(self, agreed: Orders) -> None:
         """Take orders that the workers agree on while gradients are on their way."""
+
         def use() -> None:
             self.layout.use(agreed)
             self.driver.places_changed(self.parameters.places())
@@ -236,8 +251,17 @@ class ScheduledPath:
         return self._timeline.path
 
     def _new_timeline(self, path: str, limit: int) -> Timeline:
-        return Timeline(self.driver, path, limit, rank=self.rank, workers=self._workers, servers=self._keys.servers,
-                        gradients=self.parameters.unit_gradients, names=self.parameters.names, about={"policy": self.config.policy})
+        return Timeline(
+            self.driver,
+            path,
+            limit,
+            rank=self.rank,
+            workers=self._workers,
+            servers=self._keys.servers,
+            gradients=self.parameters.unit_gradients,
+            names=self.parameters.names,
+            about={"policy": self.config.policy},
+        )
 
     def stop_timeline(self) -> Optional[str]:
         """The path of the trace that ends; None if none was being written."""
@@ -268,8 +292,10 @@ class ScheduledPath:
         return {
             "policy": self.config.policy,
             "drain": self._monitor.source if self._monitor else "none",
-            **{name: state[name] for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes",
-                                           "wait_seconds", "inverted_bytes")},
+            **{
+                name: state[name]
+                for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes")
+            },
             "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
             "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
             "rates": [link["rate"] for link in links],
@@ -306,5 +332,5 @@ class ScheduledPath:
             try:
                 self._learner.profile.save(self.config.profile)
             except ProfileError as error:
-                logger.error("%s", error)           # the job has done its work: no reason to fail
+                logger.error("%s", error)  # the job has done its work: no reason to fail
             self._saved = self._learner.profile

@@ -2,6 +2,7 @@
 
 They are :class:`~prophet_mx.KVStoreError`\\ s and stand apart from ``prophet_mx/errors.py``, which is imported where MXNet must not be.
 """
+
 import pickle
 
 from mxnet.base import MXNetError

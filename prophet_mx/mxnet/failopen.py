@@ -1,4 +1,5 @@
 """What happens when a part of prophet_mx fails: training goes on without it."""
+
 import logging
 import threading
 from typing import Union
@@ -30,6 +31,9 @@ class FailOpen:
                 return
             self.reason = f"{part}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{part}: {error}"
         self._driver.release_all()
-        logger.error("scheduling has ended, training goes on: an internal error in %s. Gradients are sent as they become ready "
-                     "from now on, with the same result; please report this", self.reason,
-                     exc_info=error if isinstance(error, BaseException) else None)
+        logger.error(
+            "scheduling has ended, training goes on: an internal error in %s. Gradients are sent as they become ready "
+            "from now on, with the same result; please report this",
+            self.reason,
+            exc_info=error if isinstance(error, BaseException) else None,
+        )

@@ -1,6 +1,7 @@
 """The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, and fix the layout if it
 does. The steps that they take together are in agreement.py.
 """
+
 import logging
 from contextlib import nullcontext
 from functools import partial
@@ -106,13 +107,15 @@ class FirstPush:
         """For a worker whose own settings schedule nothing, while the others wait for it."""
         try:
             if is_naive():
-                raise KVStoreError(f"worker {self._store.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
-                                   "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
-                                   "this worker, or set PROPHET_POLICY=off for rank 0")
+                raise KVStoreError(
+                    f"worker {self._store.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 "
+                    "schedules gradient traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for "
+                    "this worker, or set PROPHET_POLICY=off for rank 0"
+                )
             bind()
             path = ScheduledPath(self._store, self.config, self._keys)
         except ProphetError:
-            leave_alone(self._store.handle)             # this process can end though the others wait
+            leave_alone(self._store.handle)  # this process can end though the others wait
             raise
         path.parameters.compression = self._compression
         path.start()

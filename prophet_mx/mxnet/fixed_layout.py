@@ -1,5 +1,6 @@
 """The layout as all workers have fixed it: which gradients are cut, what the slices are called, and where each unit has its place in the
 orders. Pure bookkeeping; the agreement itself is in agreement.py."""
+
 from typing import Dict, List, Optional, Tuple
 
 from ..planning.orders import Orders
@@ -19,8 +20,8 @@ class FixedLayout:
         self._keys = keys
         self.slices: Dict[Key, List[Slice]] = {}
         self._slice_keys: Dict[Key, List[Key]] = {}
-        self._units: List[Tuple[Key, int]] = []                     # (key, part) in the order of init
-        self._places: Dict[Tuple[Key, int], Tuple[int, int]] = {}   # rank and position, if they were agreed on
+        self._units: List[Tuple[Key, int]] = []  # (key, part) in the order of init
+        self._places: Dict[Tuple[Key, int], Tuple[int, int]] = {}  # rank and position, if they were agreed on
         self._known: Dict[Key, None] = {}
 
     def fix(self, slices: Dict[Key, List[Slice]], slice_keys: Dict[Key, List[Key]]) -> None:

@@ -1,4 +1,5 @@
 """The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping."""
+
 from itertools import chain, islice
 from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
@@ -6,10 +7,10 @@ from ..planning.placement import FACTOR
 
 Key = Union[str, int]
 
-OWN_INTS = 100_000          # where prophet_mx's own int keys begin
-MAX_KEY = 2**31 - 1         # MXNet hands int keys on in 32 bits
-SURE = MAX_KEY // FACTOR    # the last number of a key that MXNet can place whatever the number of servers
-WIDE = -1                   # the place of a key that is spread over all servers
+OWN_INTS = 100_000  # where prophet_mx's own int keys begin
+MAX_KEY = 2**31 - 1  # MXNet hands int keys on in 32 bits
+SURE = MAX_KEY // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
+WIDE = -1  # the place of a key that is spread over all servers
 
 
 class Shape(NamedTuple):
@@ -41,12 +42,12 @@ class KeyBook:
     def __init__(self, servers: int, bigarray: int) -> None:
         self.servers = servers
         self.bigarray = bigarray
-        self.gradients: Dict[Key, int] = {}         # the caller's keys -> index in the order of init: forward order, by custom
-        self.shapes: Dict[Key, Shape] = {}          # of dense keys
-        self.initialised: Dict[Key, None] = {}      # the caller's keys that this book saw made
+        self.gradients: Dict[Key, int] = {}  # the caller's keys -> index in the order of init: forward order, by custom
+        self.shapes: Dict[Key, Shape] = {}  # of dense keys
+        self.initialised: Dict[Key, None] = {}  # the caller's keys that this book saw made
         self._numbers: Dict[Key, int] = {}
         self._made = 0
-        self.complete = True                        # False once a key was used that this book did not see made; rank 0's, when all met
+        self.complete = True  # False once a key was used that this book did not see made; rank 0's, when all met
 
     def made(self, key: Key) -> None:
         """A key was made on the servers, by anyone."""
@@ -91,8 +92,11 @@ class KeyBook:
         if taken:
             first = max(OWN_INTS, 1 + max(taken))
             # A negative product is no server, or always the first one.
-            free = (number for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first))
-                    if _product(number) >= 0 and number not in taken)
+            free = (
+                number
+                for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first))
+                if _product(number) >= 0 and number not in taken
+            )
             return list(islice(free, count))
         return [f"prophet_mx:{len(self._numbers) + i}" for i in range(count)]
 

@@ -6,6 +6,7 @@ the wrapped store sends that buffer when the compiled scheduler says so. Everyth
 Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread. No call waits for the network, except those that do so
 in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
 """
+
 import logging
 import os
 import pickle
@@ -64,7 +65,7 @@ class ScheduledKVStore(KVStore):
     >>> module.fit(data, kvstore=kv, num_epoch=10)                          # doctest: +SKIP
     """
 
-    automatic = False       # made by prophet_mx.mxnet.automatic: the script may still wrap it itself, as if it were a plain store
+    automatic = False  # made by prophet_mx.mxnet.automatic: the script may still wrap it itself, as if it were a plain store
 
     def __init__(self, kv: KVStore, **settings: Any) -> None:
         # First of all: __del__ runs also when this raises, and must find a handle that is safe to free.
@@ -75,7 +76,7 @@ class ScheduledKVStore(KVStore):
         if isinstance(kv, ScheduledKVStore):
             if not kv.automatic or kv._met:
                 raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
-            kv.close()                          # for what it holds open; it stays a store until this one takes over
+            kv.close()  # for what it holds open; it stays a store until this one takes over
         if not isinstance(kv, KVStore):
             raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
         if not kv.handle:
@@ -93,12 +94,12 @@ class ScheduledKVStore(KVStore):
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
         self._keys = keys
-        self._optimizer: Optional[bytes] = None     # as it was when it was set
-        self._wrapping: Optional[Wrapping] = None   # of optimizers, once the layout is fixed, at the first push
-        self._compression = 1                       # factor by which MXNet makes gradients smaller
-        self._met: bool = False                           # whether the workers have met, at their first push
-        self._refused = ""                          # why they have agreed to send nothing
-        self._passing = path is None and is_synchronous(self)      # until they have met: by its own settings it schedules nothing
+        self._optimizer: Optional[bytes] = None  # as it was when it was set
+        self._wrapping: Optional[Wrapping] = None  # of optimizers, once the layout is fixed, at the first push
+        self._compression = 1  # factor by which MXNet makes gradients smaller
+        self._met: bool = False  # whether the workers have met, at their first push
+        self._refused = ""  # why they have agreed to send nothing
+        self._passing = path is None and is_synchronous(self)  # until they have met: by its own settings it schedules nothing
         if path is None:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
@@ -152,8 +153,9 @@ class ScheduledKVStore(KVStore):
             return
         for name in as_list(key):
             if isinstance(name, (str, int)) and self._keys.is_own(name):
-                raise KVStoreError(f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first "
-                                   "push")
+                raise KVStoreError(
+                    f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first push"
+                )
             if isinstance(name, str) and self._wrapping is None:
                 raise KVStoreError(f"key {name!r:.80} comes too late: others were made before the store was wrapped; wrap it first")
 
@@ -187,15 +189,17 @@ class ScheduledKVStore(KVStore):
         check_optimizer(optimizer)
         try:
             pickled = pickle.dumps(optimizer)
-        except Exception as error:              # whatever the optimizer's own parts raise
+        except Exception as error:  # whatever the optimizer's own parts raise
             why = " ".join(str(error).split())
             raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {why}") from error
         if self._wrapping is None:
             super().set_optimizer(optimizer)
         else:
             if self._wrapping.parameters and not slicing_allowed(optimizer):
-                raise KVStoreError(f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
-                                   "first gradient was pushed; set the optimizer before that")
+                raise KVStoreError(
+                    f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
+                    "first gradient was pushed; set the optimizer before that"
+                )
             super().set_optimizer(self._wrapping.wrap(pickled))
         self._optimizer = pickled
 
@@ -208,7 +212,7 @@ class ScheduledKVStore(KVStore):
         """
         if self._passing and self._compression == 1:
             self._meet(key)
-        if self._path is None or self._compression != 1:             # with compression MXNet refuses, in its own words
+        if self._path is None or self._compression != 1:  # with compression MXNet refuses, in its own words
             super().pushpull(key, value, out, priority)
             return
         priority = checked_priority(priority)
@@ -288,7 +292,7 @@ class ScheduledKVStore(KVStore):
             return
         shape = self._keys.shapes[key]
         parameter = self._path.parameters.get(key) or self._schedule(key, mx.nd.empty(shape.shape, dtype=shape.dtype))
-        assert parameter is not None                    # what is sliced is scheduled
+        assert parameter is not None  # what is sliced is scheduled
         if not fit(parameter.native, out):
             check_transfer(self._keys, key, None, out, True, parameter.buffer)
         super().pull(parameter.keys, parameter.arrays, priority)
@@ -307,11 +311,12 @@ class ScheduledKVStore(KVStore):
         """The arguments of one key's push or pushpull."""
         try:
             parameter = None if self._path is None else self._path.parameters.get(key)
-        except TypeError:                               # not even a thing that a dict can hold
+        except TypeError:  # not even a thing that a dict can hold
             parameter = None
         if parameter is None or not (fit(parameter.native, value) and (out is None or fit(parameter.native, out))):
-            check_transfer(self._keys, key, (None,) if value is None else value, out, self._optimizer is not None,
-                           parameter and parameter.buffer)
+            check_transfer(
+                self._keys, key, (None,) if value is None else value, out, self._optimizer is not None, parameter and parameter.buffer
+            )
 
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
         """Put a key on the scheduled path at its first push; None if it is not scheduled."""
@@ -330,7 +335,7 @@ class ScheduledKVStore(KVStore):
         own settings schedule nothing."""
         self._passing, self._met = False, True
         if isinstance(key, (str, int)):
-            self._keys.gradient(key)                    # the agreement has to know of a key that was made before the store was wrapped
+            self._keys.gradient(key)  # the agreement has to know of a key that was made before the store was wrapped
         meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
         try:
             meeting.meet(sample, self._optimizer)
@@ -412,7 +417,7 @@ class ScheduledKVStore(KVStore):
             return
         if self._path is None:
             super().__del__()
-        elif not self._path.forked():               # freeing it would speak to the servers in the parent's name
+        elif not self._path.forked():  # freeing it would speak to the servers in the parent's name
             handle, self.handle = self.handle, KVStoreHandle()
             end(self._path, handle)
 

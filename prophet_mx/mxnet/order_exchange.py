@@ -20,6 +20,7 @@ keep their orders, and no lead limit, which does no harm, but MXNet would wait f
 latest when it ends. What it sends are zeros: no orders, and a report that is true, as a worker that has failed holds nothing back by any
 order. So the others go on as before.
 """
+
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional
 
@@ -34,8 +35,8 @@ from .keys import Key
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROUND = 50                  # pushes of the clock: how soon a changed profile or rate is followed
-REPORTS = (2, 4, 8)         # pushes of the clock after that with a round's orders
+ROUND = 50  # pushes of the clock: how soon a changed profile or rate is followed
+REPORTS = (2, 4, 8)  # pushes of the clock after that with a round's orders
 
 
 def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
@@ -43,7 +44,7 @@ def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
         message[0] = 1
-        message[1:units + 1], message[units + 1:] = orders.ranks, orders.positions
+        message[1 : units + 1], message[units + 1 :] = orders.ranks, orders.positions
     return message
 
 
@@ -51,15 +52,15 @@ def decoded(message: "NDArray[np.float32]") -> Optional[Orders]:
     """What :func:`encoded` was given."""
     numbers = message.astype(int).tolist()
     units = len(numbers) // 2
-    return Orders(numbers[1:units + 1], numbers[units + 1:]) if numbers[0] == 1 else None
+    return Orders(numbers[1 : units + 1], numbers[units + 1 :]) if numbers[0] == 1 else None
 
 
 class Message(NamedTuple):
     """One that was sent and whose answer was not read yet."""
 
-    arrival: _core.Arrival      # true once the answer is there
+    arrival: _core.Arrival  # true once the answer is there
     answer: mx.nd.NDArray
-    has_orders: bool            # it is a round's first; else a report
+    has_orders: bool  # it is a round's first; else a report
 
 
 class OrderExchange:
@@ -73,7 +74,7 @@ class OrderExchange:
     """
 
     def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, first: int) -> None:
-        self._store = SimpleNamespace(handle=store)         # what KVStore's methods need of a store; does not own it
+        self._store = SimpleNamespace(handle=store)  # what KVStore's methods need of a store; does not own it
         self._key = key
         self._units = units
         self._first = first
@@ -81,8 +82,8 @@ class OrderExchange:
         self._failed = False
         self._array = mx.nd.zeros((2 * units + 1,))
         self._messages: List[Message] = []
-        self._sent = self._received = 0                     # rounds whose orders were
-        self._unsettled = False                             # new orders are used, and not known to be by all
+        self._sent = self._received = 0  # rounds whose orders were
+        self._unsettled = False  # new orders are used, and not known to be by all
 
     def clock_pushed(self, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
         """The clock was pushed once more. Never blocks. Keeps none of these: they belong to who keeps this.
@@ -112,8 +113,9 @@ class OrderExchange:
                 self._array[:] = 0
                 self._request()
 
-    def _take_part(self, within: int, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None],
-                   settled: Callable[[], None]) -> None:
+    def _take_part(
+        self, within: int, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]
+    ) -> None:
         """Look at what has come, and send what is due so many pushes after a round's beginning."""
         while self._messages and self._messages[0].arrival:
             self._read(self._messages.pop(0), use, settled)

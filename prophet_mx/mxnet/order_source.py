@@ -1,4 +1,5 @@
 """The orders that rank 0 hands out, from what it has learned of its gradients and of its network. Called from the store's own thread."""
+
 from typing import Any, Dict, List, Optional, Tuple
 
 from .. import _core
@@ -15,7 +16,7 @@ class OrderSource:
         self._learner = learner
         self._layout = layout
         self._last: Optional[Orders] = None
-        self._sent: Tuple[int, float] = 0, 0.0          # bytes, and seconds in which anything was on its way
+        self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
 
     def new(self) -> Optional[Orders]:
         """The orders that the profile gives; None if there is no profile yet, or they are about those given last."""

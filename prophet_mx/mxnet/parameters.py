@@ -1,4 +1,5 @@
 """The parameters on the scheduled path: their buffers, and their units in the scheduler."""
+
 import logging
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
@@ -19,15 +20,22 @@ class Parameter:
 
     __slots__ = ("native", "units", "buffer", "keys", "arrays", "gradient", "iteration")
 
-    def __init__(self, native: "_core.Parameter", units: List[int], buffer: mx.nd.NDArray, keys: List[Key],
-                 arrays: List[mx.nd.NDArray], gradient: int) -> None:
+    def __init__(
+        self,
+        native: "_core.Parameter",
+        units: List[int],
+        buffer: mx.nd.NDArray,
+        keys: List[Key],
+        arrays: List[mx.nd.NDArray],
+        gradient: int,
+    ) -> None:
         self.native = native
-        self.units = units                  # their indices in the scheduler
+        self.units = units  # their indices in the scheduler
         self.buffer = buffer
-        self.keys = keys                    # of its units
-        self.arrays = arrays                # of its units: the buffer itself, or aliases of its slices
+        self.keys = keys  # of its units
+        self.arrays = arrays  # of its units: the buffer itself, or aliases of its slices
         self.gradient = gradient
-        self.iteration = -1                 # the caller's iteration in which it was last pushed
+        self.iteration = -1  # the caller's iteration in which it was last pushed
 
 
 class Parameters:
@@ -56,9 +64,9 @@ class Parameters:
         self.sizes: Dict[int, int] = {}
         self.unit_gradients: List[int] = []
         self.compression = 1
-        self._made: Dict[Key, Arrays] = {}              # buffers that rank 0 made before their keys' first push
-        self._passed: Set[Key] = set()                  # keys whose values are not scheduled (sparse, empty)
-        self._reducer: Optional[KVStore] = None         # sums over several devices with MXNet's own code
+        self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
+        self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
+        self._reducer: Optional[KVStore] = None  # sums over several devices with MXNet's own code
         self._reduced: Set[int] = set()
 
     def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
@@ -80,13 +88,18 @@ class Parameters:
         keys = self._layout.keys_of(key)
         if self._layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
-        units = [self._new_unit(name, array, gradient, *self._layout.order_of(key, part))
-                 for part, (name, array) in enumerate(zip(keys, arrays))]
+        units = [
+            self._new_unit(name, array, gradient, *self._layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
+        ]
         self.unit_gradients += [gradient] * len(units)
         self.names[gradient] = str(key)
         self.sizes[gradient] = shape_of(buffer).bytes // self.compression
-        native = _core.Parameter(self._driver, store.value, buffer.handle.value,
-                                 [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)])
+        native = _core.Parameter(
+            self._driver,
+            store.value,
+            buffer.handle.value,
+            [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)],
+        )
         self._by_key[key] = Parameter(native, units, buffer, keys, arrays, gradient)
         return self._by_key[key]
 
@@ -115,8 +128,11 @@ class Parameters:
 
     def places(self) -> List[Tuple[int, int, int]]:
         """Each unit with its rank and position in the orders of the layout."""
-        return [(unit, *self._layout.order_of(key, part)) for key, parameter in self._by_key.items()
-                for part, unit in enumerate(parameter.units)]
+        return [
+            (unit, *self._layout.order_of(key, part))
+            for key, parameter in self._by_key.items()
+            for part, unit in enumerate(parameter.units)
+        ]
 
 
 def _host(sample: mx.nd.NDArray) -> mx.Context:

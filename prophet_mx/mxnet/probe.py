@@ -2,6 +2,7 @@
 
 ``prophet-mx doctor`` runs it in a process of its own: ``import mxnet`` can fail, abort, or never return (``DMLC_ROLE``).
 """
+
 import json
 from typing import Any, Dict
 
@@ -11,8 +12,10 @@ def probe() -> Dict[str, Any]:
     found: Dict[str, Any] = {}
     try:
         import numpy
+
         found["numpy"] = numpy.__version__
         import mxnet
+
         found["mxnet"] = mxnet.__version__
         features = mxnet.runtime.Features()
         found["dist"] = features.is_enabled("DIST_KVSTORE")
@@ -23,6 +26,7 @@ def probe() -> Dict[str, Any]:
         return found
     try:
         from .api import bind
+
         bind()
     except Exception as error:
         found["core_error"] = str(error)

@@ -3,6 +3,7 @@
 MXNet drops ops that are still queued when it shuts down, and waits for the other workers while it frees a store. So everything held is
 released first, what was pushed is waited for, and from then on an alarm without Python tells for whom the process waits.
 """
+
 import _thread
 import atexit
 import gc
@@ -24,11 +25,11 @@ from .data_path import ScheduledPath
 
 logger = logging.getLogger("prophet_mx")
 
-COLLECTION = 10.0       # seconds for which the exit handler waits, at most, until the garbage collector has ended in another thread
+COLLECTION = 10.0  # seconds for which the exit handler waits, at most, until the garbage collector has ended in another thread
 
 _live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, ScheduledPath]" = weakref.WeakKeyDictionary()
-_handed_over: List["_End"] = []         # ends that are not over, of stores whose __del__ could not wait for them
-_collector: Optional[int] = None        # the thread in which the garbage collector runs
+_handed_over: List["_End"] = []  # ends that are not over, of stores whose __del__ could not wait for them
+_collector: Optional[int] = None  # the thread in which the garbage collector runs
 
 
 def attend(store: mx.kvstore.KVStore, path: ScheduledPath) -> None:
@@ -59,9 +60,9 @@ def end(path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
         return
     _handed_over.append(ending)
     try:
-        _thread.start_new_thread(ending.carry_out, ())      # Thread.start() takes locks, and waits for the thread
+        _thread.start_new_thread(ending.carry_out, ())  # Thread.start() takes locks, and waits for the thread
     except RuntimeError:
-        pass                                                # no room for a thread: at exit, then
+        pass  # no room for a thread: at exit, then
 
 
 class _End:
@@ -71,7 +72,7 @@ class _End:
     """
 
     def __init__(self, path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
-        self.path: Optional[ScheduledPath] = path         # until it is over
+        self.path: Optional[ScheduledPath] = path  # until it is over
         self._handle = handle
         self._lock = threading.Lock()
 
@@ -102,7 +103,7 @@ def _note_collection(phase: str, info: Dict[str, Any]) -> None:
 def _at_exit() -> None:
     """Registered after MXNet's own exit handler, so it runs before it."""
     stores = [(store, path) for store, path in _live.items() if not path.forked()]
-    ended_by = getattr(sys, "last_type", None)              # the exception that ends the program, where one does
+    ended_by = getattr(sys, "last_type", None)  # the exception that ends the program, where one does
     code = 130 if ended_by is not None and issubclass(ended_by, KeyboardInterrupt) else 1
     try:
         for store, path in stores:
@@ -119,15 +120,15 @@ def _at_exit() -> None:
             _set_alarms(path)
             path.close()
         _await_handed_over(None if ended_by is None else code)
-        gc.callbacks.remove(_note_collection)               # of our threads none is left, and no new one could be started
+        gc.callbacks.remove(_note_collection)  # of our threads none is left, and no new one could be started
 
 
 def _await_handed_over(code: Optional[int]) -> None:
     """Wait for the end of every store that was handed over. ``code`` is not None: an exception ends the program."""
     until = time.monotonic() + COLLECTION
     while _collector not in (None, threading.get_ident()) and time.monotonic() < until:
-        time.sleep(0.001)                                   # a store that it is about to free is in none of our lists
-    for ending in list(_handed_over):                           # noqa: PERF101  (a copy: other threads change it)
+        time.sleep(0.001)  # a store that it is about to free is in none of our lists
+    for ending in list(_handed_over):  # noqa: PERF101  (a copy: other threads change it)
         path = ending.path
         if path is not None and code is not None:
             path.watchdog.hurry(code)
@@ -137,8 +138,10 @@ def _await_handed_over(code: Optional[int]) -> None:
 def _set_alarms(path: ScheduledPath) -> None:
     """No Python thread may live until MXNet has ended: it waits for the other workers then."""
     warn, abort = path.config.stall_warn, path.config.stall_abort
-    text = (f"prophet_mx: worker {path.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
-            "stopped or dead")
+    text = (
+        f"prophet_mx: worker {path.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+        "stopped or dead"
+    )
     try:
         if warn:
             _core.alarm(warn, text % warn)

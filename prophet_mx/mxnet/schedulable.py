@@ -1,4 +1,5 @@
 """Which stores' traffic can be scheduled, in this environment and with these settings."""
+
 import os
 
 from mxnet.kvstore import KVStore

@@ -3,6 +3,7 @@
 What workers do together goes by these. All other settings are each worker's own: they change when its gradients leave, on which no result
 depends and no deadlock can come of (scheduler.pyx), or what it shows and writes.
 """
+
 import dataclasses
 from typing import Any, List, Sequence
 
@@ -26,15 +27,17 @@ def adopted(config: Config, numbers: Sequence[float]) -> Config:
     known = [OFF, *POLICIES]
     if policy >= len(known):
         raise ConfigError(f"rank 0 goes by policy number {policy:.0f}, which this worker has not; it has: {', '.join(known)}")
-    return dataclasses.replace(config, policy=known[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None,
-                               warmup=int(warmup))
+    return dataclasses.replace(config, policy=known[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None, warmup=int(warmup))
 
 
 def differences(own: Config, shared: Config) -> str:
     """Which of a worker's own settings are not those that count, with both values; '' if none. With the policy ``off`` only that counts."""
     counting = SHARED[:1] if shared.policy == "off" else SHARED
-    return "; ".join(f"{name}={_shown(getattr(shared, name))}, not {_shown(getattr(own, name))}"
-                     for name, mine, other in zip(counting, encoded(own), encoded(shared)) if mine != other)
+    return "; ".join(
+        f"{name}={_shown(getattr(shared, name))}, not {_shown(getattr(own, name))}"
+        for name, mine, other in zip(counting, encoded(own), encoded(shared))
+        if mine != other
+    )
 
 
 def _shown(value: Any) -> str:

@@ -4,14 +4,16 @@ MXNet's server hands its optimizer the number of a key; learning-rate and weight
 schedules and bias corrections use, go by that number. :class:`SliceOptimizer` gives a slice the number of its parameter and an update
 count of its own, so that every element gets exactly the update it would get in the whole array.
 """
+
 from numbers import Integral
 from typing import Any, Dict, Sequence
 
 import mxnet as mx
 
 # Each element's update depends on that element alone: exact on slices.
-ELEMENTWISE = frozenset(("SGD", "NAG", "Signum", "FTML", "DCASGD", "Adam", "AdaGrad", "RMSProp", "AdaDelta", "Ftrl", "Adamax", "ccSGD",
-                         "Test"))
+ELEMENTWISE = frozenset(
+    ("SGD", "NAG", "Signum", "FTML", "DCASGD", "Adam", "AdaGrad", "RMSProp", "AdaDelta", "Ftrl", "Adamax", "ccSGD", "Test")
+)
 # An update depends on those of other keys before it: a shared schedule (Nadam), the learning rate that was last used (LARS, LBSGD), a
 # random stream (SGLD).
 ORDERED = frozenset(("Nadam", "SGLD", "LARS", "LBSGD"))
@@ -50,14 +52,15 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
     """
 
-    def __init__(self, inner: "mx.optimizer.Optimizer", parameters: Dict[int, int], service: Sequence[int], first: int, last: int,
-                 shift: bool) -> None:
+    def __init__(
+        self, inner: "mx.optimizer.Optimizer", parameters: Dict[int, int], service: Sequence[int], first: int, last: int, shift: bool
+    ) -> None:
         super().__init__()
         self.inner = inner
         self.parameters = parameters
         self.service = frozenset(service)
         self.first, self.last, self.shift = first, last, shift
-        self.counts: Dict[int, int] = {}        # updates of each slice
+        self.counts: Dict[int, int] = {}  # updates of each slice
         self.multi_precision = inner.multi_precision
         self.aggregate_num = inner.aggregate_num
         self.allow_np_array = inner.allow_np_array
@@ -76,7 +79,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         return self.inner.create_state_multi_precision(self._number(index), weight)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        key = index[0] if isinstance(index, (list, tuple)) else index       # a server updates one key at a time
+        key = index[0] if isinstance(index, (list, tuple)) else index  # a server updates one key at a time
         if key in self.service:
             as_arrays = isinstance(weight, (list, tuple))
             (weight[0] if as_arrays else weight)[:] = grad[0] if as_arrays else grad

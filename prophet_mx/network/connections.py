@@ -3,14 +3,27 @@
 ps-lite opens a connection once and never tells when it breaks: ZMQ connects anew in silence, and what was on its way is lost. So a
 connection is known here by its socket's number in the kernel: another socket in its place means that the old one broke.
 """
+
 import os
 import socket
 from typing import Any, List, Mapping, NamedTuple, Optional
 
 import psutil
 
-TCP_STATES = ("", "ESTABLISHED", "SYN_SENT", "SYN_RECV", "FIN_WAIT1", "FIN_WAIT2", "TIME_WAIT", "CLOSE", "CLOSE_WAIT", "LAST_ACK",
-              "LISTEN", "CLOSING")
+TCP_STATES = (
+    "",
+    "ESTABLISHED",
+    "SYN_SENT",
+    "SYN_RECV",
+    "FIN_WAIT1",
+    "FIN_WAIT2",
+    "TIME_WAIT",
+    "CLOSE",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "LISTEN",
+    "CLOSING",
+)
 _ESTABLISHED = 1
 
 
@@ -54,7 +67,7 @@ class Connection:
         state, _, retransmits, probes = info
         if state != _ESTABLISHED:
             return Health(f"its state is {TCP_STATES[state] if state < len(TCP_STATES) else state}")
-        return Health("", retransmits > 0 and probes == 0)      # probes go to a peer that lives, but takes no more bytes
+        return Health("", retransmits > 0 and probes == 0)  # probes go to a peer that lives, but takes no more bytes
 
 
 def tcp_connections() -> List[Any]:
@@ -67,5 +80,8 @@ def tcp_connections() -> List[Any]:
 def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     """File descriptors of this process's connections to the ps-lite scheduler."""
     environ = os.environ if environ is None else environ
-    return [c.fd for c in tcp_connections() if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr
-            and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")]
+    return [
+        c.fd
+        for c in tcp_connections()
+        if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")
+    ]

@@ -6,6 +6,7 @@ Drain is counted by the first of these that works here, unless ``Config.drain`` 
 ``nic``        bytes that the network interface has sent, read with psutil: other traffic of the machine counts as well
 ``predicted``  bytes released / rate, corrected by every answer
 """
+
 import logging
 import os
 import threading
@@ -22,7 +23,7 @@ from .connections import tcp_connections
 
 logger = logging.getLogger("prophet_mx")
 
-NIC_PERIOD = 0.005      # seconds between two readings of the interface's counters
+NIC_PERIOD = 0.005  # seconds between two readings of the interface's counters
 
 
 def server_sockets(environ: Optional[Mapping[str, str]] = None) -> List[int]:
@@ -35,9 +36,16 @@ def server_sockets(environ: Optional[Mapping[str, str]] = None) -> List[int]:
     connections = tcp_connections()
     listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
     root = environ.get("DMLC_PS_ROOT_PORT", "")
-    return sorted(c.fd for c in connections
-                  if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr and c.laddr.port not in listening
-                  and not (c.raddr.port in listening and c.raddr.ip == c.laddr.ip) and str(c.raddr.port) != root)
+    return sorted(
+        c.fd
+        for c in connections
+        if c.status == psutil.CONN_ESTABLISHED
+        and c.fd >= 0
+        and c.raddr
+        and c.laddr.port not in listening
+        and not (c.raddr.port in listening and c.raddr.ip == c.laddr.ip)
+        and str(c.raddr.port) != root
+    )
 
 
 def match_servers(fds: Sequence[int], servers: int, ask: Callable[[int], bool]) -> Optional[List[int]]:

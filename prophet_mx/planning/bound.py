@@ -22,6 +22,7 @@ its way. Workers that share servers are bounded the same way with their equal sh
 (:func:`worker_rate`): a parameter's value needs the bytes of all W workers through the servers' links, and W workers' bytes
 at W times the rate take as long as one worker's bytes at the rate, however unequally the link divides itself.
 """
+
 import heapq
 import math
 from typing import List, NamedTuple, Sequence

@@ -7,12 +7,13 @@ becomes ready in a later step is needed earlier.
 The *total order*, the same on all workers, is what the lead limit goes by: the order in which an ideal link would finish the units, one
 that is somewhat faster than the worker's. What is urgent passes the lead limit without it; it says what may go ahead of that.
 """
+
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from .bound import finishing_order
 
-AHEAD = 1.15            # times the worker's rate is the ideal link's: ten simulated jobs of 2 to 8 workers did best from 1.1 to 1.25
-NEVER = 1e9             # ready time of a gradient that is not in the profile: after all others (seconds)
+AHEAD = 1.15  # times the worker's rate is the ideal link's: ten simulated jobs of 2 to 8 workers did best from 1.1 to 1.25
+NEVER = 1e9  # ready time of a gradient that is not in the profile: after all others (seconds)
 
 
 class Orders(NamedTuple):

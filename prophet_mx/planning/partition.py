@@ -3,6 +3,7 @@
 A large gradient is cut into slices of equal size, so that what is more urgent never waits behind much of it; a small one is a unit
 by itself. Units never cross gradients, so a parameter that is not pushed in some iteration holds nothing up.
 """
+
 from numbers import Integral
 from typing import Any, List, NamedTuple, Optional
 
@@ -13,7 +14,7 @@ from ..profiling.steps import finite
 from ..sizes import MIN_UNIT, START_RATE
 
 MOST = 2**62
-MAX_PARTS = 1 << 20         # slices of one gradient, at most
+MAX_PARTS = 1 << 20  # slices of one gradient, at most
 
 
 class Slice(NamedTuple):

@@ -7,6 +7,7 @@ Backward makes gradients ready in *steps*: several at once, then a gap, much the
 
 Times are seconds, sizes bytes. A gradient's index is its place in forward order and its priority: 0 is the most urgent.
 """
+
 import math
 import os
 from dataclasses import asdict, dataclass, replace
@@ -58,8 +59,9 @@ class Gradient:
             if value is not None:
                 seconds = finite(value)
                 if seconds is None or not 0 <= seconds <= MAX_SECONDS:
-                    raise ProfileError(f"gradient {self.name!r}: {field} is a number of seconds from 0 to 1e9, or null, "
-                                       f"not {shown(value):.80}")
+                    raise ProfileError(
+                        f"gradient {self.name!r}: {field} is a number of seconds from 0 to 1e9, or null, not {shown(value):.80}"
+                    )
                 object.__setattr__(self, field, seconds)
 
 
@@ -91,8 +93,9 @@ class GradientProfile:
         if not isinstance(self.name, str) or not self.name:
             raise ProfileError(f"a profile's name is a text that is not empty, not {shown(self.name):.80}")
         object.__setattr__(self, "gradients", tuple(listed(self.gradients, "a profile's gradients")))
-        object.__setattr__(self, "steps", tuple(tuple(listed(step, "a step's gradients"))
-                                                for step in listed(self.steps, "a profile's steps")))
+        object.__setattr__(
+            self, "steps", tuple(tuple(listed(step, "a step's gradients")) for step in listed(self.steps, "a profile's steps"))
+        )
         if not all(isinstance(gradient, Gradient) for gradient in self.gradients):
             raise ProfileError(f"profile {self.name!r} has gradients that are no Gradient")
         if not self.gradients:
@@ -106,20 +109,26 @@ class GradientProfile:
 
     def _check_steps(self) -> None:
         listed = [index for step in self.steps for index in step]
-        if (any(isinstance(index, bool) or not isinstance(index, Integral) for index in listed)
-                or sorted(listed) != list(range(len(self.gradients))) or not all(self.steps)):
-            raise ProfileError(f"profile {self.name!r}: the steps do not hold each of the {len(self.gradients)} gradients "
-                               "exactly once, by its index, with none empty")
+        if (
+            any(isinstance(index, bool) or not isinstance(index, Integral) for index in listed)
+            or sorted(listed) != list(range(len(self.gradients)))
+            or not all(self.steps)
+        ):
+            raise ProfileError(
+                f"profile {self.name!r}: the steps do not hold each of the {len(self.gradients)} gradients "
+                "exactly once, by its index, with none empty"
+            )
         object.__setattr__(self, "steps", tuple(tuple(map(int, step)) for step in self.steps))
-        starts = [min(known) for known in
-                  ([time for time in (self.gradients[i].ready for i in step) if time is not None] for step in self.steps)
-                  if known]
+        starts = [
+            min(known)
+            for known in ([time for time in (self.gradients[i].ready for i in step) if time is not None] for step in self.steps)
+            if known
+        ]
         if starts != sorted(starts):
             raise ProfileError(f"profile {self.name!r}: the steps are not in the order in which they become ready")
 
     @classmethod
-    def from_samples(cls, name: str, names: Sequence[str], sizes: Sequence[int],
-                     samples: Iterable[Times]) -> "GradientProfile":
+    def from_samples(cls, name: str, names: Sequence[str], sizes: Sequence[int], samples: Iterable[Times]) -> "GradientProfile":
         """The profile that ready times of some iterations make; see :func:`average_iterations`.
 
         ``names`` and ``sizes`` (bytes) are in forward order, as are the times of each sample.
@@ -128,8 +137,7 @@ class GradientProfile:
         names, sizes = listed(names, "names"), listed(sizes, "sizes")
         if not len(names) == len(sizes) == len(ready):
             raise ProfileError(f"profile {shown(name):.80}: {len(names)} names, {len(sizes)} sizes and {len(ready)} ready times")
-        gradients = tuple(Gradient(*fields) for fields in zip(
-            names, sizes, [None] * len(ready), [None] * len(ready), ready, spread))
+        gradients = tuple(Gradient(*fields) for fields in zip(names, sizes, [None] * len(ready), [None] * len(ready), ready, spread))
         return cls(name, gradients, detect_steps(ready))
 
     @property
@@ -180,7 +188,7 @@ class GradientProfile:
             for step, start in zip(self.steps, self.step_times()):
                 for index in step:
                     observed[index] = start if observed[index] is None else observed[index]
-        return tuple(time for time in observed if time is not None)             # all are known now
+        return tuple(time for time in observed if time is not None)  # all are known now
 
     def step_times(self) -> Tuple[float, ...]:
         """Seconds from the iteration's first ready gradient to the first ready one of each step."""
@@ -191,8 +199,9 @@ class GradientProfile:
         for step in self.steps:
             times = [time for time in (known[index] for index in step) if time is not None]
             if not times:
-                raise ProfileError(f"profile {self.name!r} has neither ready times nor compute times for the step of "
-                                   f"{self.gradients[step[0]].name!r}")
+                raise ProfileError(
+                    f"profile {self.name!r} has neither ready times nor compute times for the step of {self.gradients[step[0]].name!r}"
+                )
             starts.append(min(times))
         return tuple(starts)
 
@@ -223,9 +232,13 @@ class GradientProfile:
         def resized(count: int) -> int:
             return count if factor == 1 else max(4, 4 * round(min(count * factor, 8.0 * MAX_BYTES) / 4))
 
-        return replace(self, gradients=tuple(
-            Gradient(g.name, resized(g.bytes), times(g.forward), times(g.backward), times(g.ready), times(g.spread))
-            for g in self.gradients))
+        return replace(
+            self,
+            gradients=tuple(
+                Gradient(g.name, resized(g.bytes), times(g.forward), times(g.backward), times(g.ready), times(g.spread))
+                for g in self.gradients
+            ),
+        )
 
     def updated(self, sample: Times, weight: float = 0.1) -> "GradientProfile":
         """This profile moved towards the ready times of one more iteration, and its steps found anew.
@@ -240,8 +253,7 @@ class GradientProfile:
         if len(sample) != len(self.gradients):
             raise ProfileError(f"profile {self.name!r} has {len(self.gradients)} gradients, the sample {len(sample)}")
         ready, spread = move_towards([g.ready for g in self.gradients], [g.spread for g in self.gradients], sample, share)
-        gradients = tuple(replace(g, ready=time, spread=deviation)
-                          for g, time, deviation in zip(self.gradients, ready, spread))
+        gradients = tuple(replace(g, ready=time, spread=deviation) for g, time, deviation in zip(self.gradients, ready, spread))
         return GradientProfile(self.name, gradients, detect_steps(ready))
 
     def extended(self, newer: "GradientProfile") -> "GradientProfile":
@@ -290,5 +302,5 @@ class GradientProfile:
             raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from error
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
-        except ValueError as error:                 # a zero byte in the path
+        except ValueError as error:  # a zero byte in the path
             raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from None

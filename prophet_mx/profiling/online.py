@@ -1,5 +1,6 @@
 """Learns the stepwise pattern of a running job: ready events in, the scheduler's steps out. Called from the caller's thread only,
 once per iteration."""
+
 import logging
 from typing import Dict, List, Optional
 
@@ -8,9 +9,9 @@ from .gradient_profile import GradientProfile
 
 logger = logging.getLogger("prophet_mx")
 
-FOLLOW = 0.2            # weight of a new iteration once the profile stands
-FOLLOW_EVERY = 10       # one iteration in so many is looked at then: this runs in the caller's thread
-FOLLOW_SPAN = 3         # iterations to record for one that is complete: its last gradients come while the next is being pushed
+FOLLOW = 0.2  # weight of a new iteration once the profile stands
+FOLLOW_EVERY = 10  # one iteration in so many is looked at then: this runs in the caller's thread
+FOLLOW_SPAN = 3  # iterations to record for one that is complete: its last gradients come while the next is being pushed
 
 
 class ProfileLearner:
@@ -29,9 +30,9 @@ class ProfileLearner:
     def __init__(self, driver: "_core.Driver", warmup: int) -> None:
         self._driver = driver
         self.warmup = warmup
-        self._times: Dict[int, Dict[int, float]] = {}       # iteration -> gradient -> time of its last ready unit
-        self._samples: List[Dict[int, float]] = []          # likewise, of the iterations that are to make or to extend the profile
-        self._gradients: List[int] = []                     # of the profile: gradient index in forward order; changes only with it
+        self._times: Dict[int, Dict[int, float]] = {}  # iteration -> gradient -> time of its last ready unit
+        self._samples: List[Dict[int, float]] = []  # likewise, of the iterations that are to make or to extend the profile
+        self._gradients: List[int] = []  # of the profile: gradient index in forward order; changes only with it
         self.profile: Optional[GradientProfile] = None
 
     def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int], unit_gradient: List[int]) -> None:

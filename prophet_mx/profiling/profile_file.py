@@ -3,6 +3,7 @@
 ``{"format": "prophet_mx profile 1", "name": ..., "gradients": [{"name", "bytes", "forward", "backward", "ready", "spread"},
 ...], "steps": [[indices], ...]}``: gradients in forward order, seconds or null, steps in the order they become ready.
 """
+
 import json
 import os
 import secrets
@@ -17,11 +18,14 @@ GRADIENT_KEYS = ("name", "bytes", "forward", "backward", "ready", "spread")
 
 def dumps(name: str, gradients: Sequence[Mapping[str, Any]], steps: Sequence[Sequence[int]]) -> str:
     """The JSON text of a profile, one gradient or step per line."""
+
     def lines(values: Sequence[Any]) -> str:
         return ",\n".join(" " + json.dumps(value, separators=(",", ":")) for value in values)
 
-    return (f'{{"format": {json.dumps(FORMAT)},\n "name": {json.dumps(name)},\n "gradients": [\n{lines(gradients)}\n ],\n'
-            f' "steps": [\n{lines(steps)}\n ]}}\n')
+    return (
+        f'{{"format": {json.dumps(FORMAT)},\n "name": {json.dumps(name)},\n "gradients": [\n{lines(gradients)}\n ],\n'
+        f' "steps": [\n{lines(steps)}\n ]}}\n'
+    )
 
 
 def loads(text: str) -> Tuple[Any, List[Dict[str, Any]], List[List[Any]]]:

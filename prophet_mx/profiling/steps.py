@@ -3,6 +3,7 @@
 A *sample* is one iteration's ready times by gradient index, seconds on any clock, None for a gradient that was not ready in
 that iteration (a bucketing job does not use every parameter every time).
 """
+
 import math
 from numbers import Real
 from statistics import median
@@ -13,7 +14,7 @@ from ..errors import ProfileError
 
 Times = Sequence[Optional[float]]
 
-_TO_DEVIATION = 1.4826    # the median absolute deviation of normal noise, times this, is its standard deviation
+_TO_DEVIATION = 1.4826  # the median absolute deviation of normal noise, times this, is its standard deviation
 
 
 def finite(value: Any) -> Optional[float]:
@@ -61,8 +62,7 @@ def average_iterations(samples: Iterable[Times]) -> Tuple[List[Optional[float]],
     """
     rows = [checked(sample) for sample in listed(samples, "samples")]
     if not rows or len({len(row) for row in rows}) > 1:
-        raise ProfileError("samples are one or more iterations of equally many gradients, not of "
-                           f"{sorted({len(row) for row in rows})}")
+        raise ProfileError(f"samples are one or more iterations of equally many gradients, not of {sorted({len(row) for row in rows})}")
     reference = max(rows, key=lambda row: sum(time is not None for time in row))
     rows = [aligned(row, reference) for row in rows]
     ready: List[Optional[float]] = []
@@ -75,8 +75,7 @@ def average_iterations(samples: Iterable[Times]) -> Tuple[List[Optional[float]],
     return from_zero(ready), spread
 
 
-def move_towards(ready: Times, spread: Times, sample: Times,
-                 weight: float) -> Tuple[List[Optional[float]], List[Optional[float]]]:
+def move_towards(ready: Times, spread: Times, sample: Times, weight: float) -> Tuple[List[Optional[float]], List[Optional[float]]]:
     """``(ready, spread)`` moved towards one more sample by ``weight``, each gradient by at most ``weight`` times three times
     its spread: one odd iteration changes little, and when the odd becomes usual the spread grows and the times follow.
     """

@@ -1,11 +1,12 @@
 """The cluster that is simulated: its machines, its links, and what messages cost there."""
+
 from dataclasses import dataclass, fields
 from typing import List, Tuple
 
 from ..errors import ConfigError
 from ..planning.bound import worker_rate
 
-MAX_CLASSES = 8             # of workers, with jitter
+MAX_CLASSES = 8  # of workers, with jitter
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,12 @@
 """Compute times for a recorded profile, which knows only when gradients become ready. A simulation needs both."""
+
 from dataclasses import replace
 from typing import Optional, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..profiling.gradient_profile import GradientProfile
 
-FEWEST_STEPS = 5                # from which a compute time is estimated
+FEWEST_STEPS = 5  # from which a compute time is estimated
 
 
 def complete(profile: GradientProfile, compute: Optional[float]) -> Tuple[GradientProfile, str]:
@@ -30,15 +31,15 @@ def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     """
     steps = profile.step_times()
     if seconds <= steps[-1]:
-        raise ConfigError(f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the "
-                          "last step of the profile")
+        raise ConfigError(
+            f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the last step of the profile"
+        )
     backward = max(seconds * 2 / 3, steps[-1])
     gaps = [backward - steps[-1]] + list(profile.step_intervals())
     gradients = list(profile.gradients)
     for step, gap in zip(profile.steps, gaps):
         for index in step:
-            gradients[index] = replace(gradients[index], backward=gap / len(step),
-                                       forward=gap / len(step) * (seconds / backward - 1))
+            gradients[index] = replace(gradients[index], backward=gap / len(step), forward=gap / len(step) * (seconds / backward - 1))
     return replace(profile, gradients=tuple(gradients))
 
 
@@ -56,7 +57,9 @@ def estimated_compute(profile: GradientProfile) -> float:
     """
     intervals = profile.step_intervals()
     if len(profile.steps) < FEWEST_STEPS or not sum(intervals) > 0:
-        raise ProfileError(f"profile {profile.name!r} has no compute times, and with {len(profile.steps)} step(s) they cannot be "
-                           f"estimated; allowed: from {FEWEST_STEPS} steps on, or with --compute, the time of an iteration without "
-                           "communication: PROPHET_LOG_EVERY shows about that for one worker and one server on one machine")
+        raise ProfileError(
+            f"profile {profile.name!r} has no compute times, and with {len(profile.steps)} step(s) they cannot be "
+            f"estimated; allowed: from {FEWEST_STEPS} steps on, or with --compute, the time of an iteration without "
+            "communication: PROPHET_LOG_EVERY shows about that for one worker and one server on one machine"
+        )
     return 1.5 * (sum(intervals) + sum(intervals) / len(intervals))

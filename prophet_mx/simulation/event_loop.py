@@ -8,6 +8,7 @@ Everything that happens is a call at a time; :meth:`Simulation.run` makes them i
     handled    the server has taken it in; when it has those of all workers, the answers go back
     answered   the answer is back
 """
+
 import heapq
 import math
 from itertools import count
@@ -42,9 +43,19 @@ class Simulation:
     scheduler assumes of each link before it has measured it.
     """
 
-    def __init__(self, profile: GradientProfile, cluster: Cluster, policy: str, units: Sequence[Unit],
-                 classes: Sequence[Tuple[int, float]], iterations: int, seed: int, window: int, lead: int,
-                 rate: float) -> None:
+    def __init__(
+        self,
+        profile: GradientProfile,
+        cluster: Cluster,
+        policy: str,
+        units: Sequence[Unit],
+        classes: Sequence[Tuple[int, float]],
+        iterations: int,
+        seed: int,
+        window: int,
+        lead: int,
+        rate: float,
+    ) -> None:
         self.cluster = cluster
         self.iterations = iterations
         self.units = units
@@ -54,18 +65,26 @@ class Simulation:
         self.backward = math.fsum(backward for _, backward in computing)
         self._plan_servers()
         self.plain = policy == PLAIN
-        self.workers = [Worker(number, members, slowness, seed,
-                               None if self.plain else self._scheduler(policy, slowness, window, lead, rate),
-                               len(profile.gradients), len(units)) for number, (members, slowness) in enumerate(classes)]
+        self.workers = [
+            Worker(
+                number,
+                members,
+                slowness,
+                seed,
+                None if self.plain else self._scheduler(policy, slowness, window, lead, rate),
+                len(profile.gradients),
+                len(units),
+            )
+            for number, (members, slowness) in enumerate(classes)
+        ]
         self.up, self.down = self._network(), self._network()
         for worker in self.workers:
-            worker.meters = [DrainMeter(self.up, self._key(worker.number, server), cluster.rtt)
-                             for server in range(len(self.server_links))]
+            worker.meters = [DrainMeter(self.up, self._key(worker.number, server), cluster.rtt) for server in range(len(self.server_links))]
         self.server_free = [0.0] * len(self.server_links)
-        self.handled = [[0] * len(units) for _ in self.server_links]    # workers whose message is in, per unit
-        self.events: List[Tuple[float, int, Any, Tuple[Any, ...]]] = []      # time, running number, call, arguments
+        self.handled = [[0] * len(units) for _ in self.server_links]  # workers whose message is in, per unit
+        self.events: List[Tuple[float, int, Any, Tuple[Any, ...]]] = []  # time, running number, call, arguments
         self.sequence = count()
-        self.eager: Set[int] = set()        # workers whose scheduler has news and is to decide
+        self.eager: Set[int] = set()  # workers whose scheduler has news and is to decide
         self.running = len(self.workers)
 
     # -- what stays the same -------------------------------------------------------------------------------------------------
@@ -93,9 +112,12 @@ class Simulation:
         if any(unit.server < 0 for unit in self.units) and len(own) < servers:
             self.server_links.append(sorted(set(range(servers)) - set(own)))
         place = {server: number for number, server in enumerate(own)}
-        self.parts = [[Part(place[unit.server], unit.bytes, unit.bytes + extra)] if unit.server >= 0 else
-                      [Part(number, unit.bytes // servers, unit.bytes / servers + extra)
-                       for number in range(len(self.server_links))] for unit in self.units]
+        self.parts = [
+            [Part(place[unit.server], unit.bytes, unit.bytes + extra)]
+            if unit.server >= 0
+            else [Part(number, unit.bytes // servers, unit.bytes / servers + extra) for number in range(len(self.server_links))]
+            for unit in self.units
+        ]
 
     def _scheduler(self, policy: str, slowness: float, window: int, lead: int, rate: float) -> Scheduler:
         """The core as a worker has it: its units, and the steps of a profile that this worker has learned."""
@@ -131,9 +153,13 @@ class Simulation:
         while self.running:
             t = min(up.shares.next, down.shares.next, events[0][0] if events else math.inf)
             if t == math.inf:
-                raise SimulationError("the simulated job has come to a standstill: " + "; ".join(
-                    f"worker {worker.number} in iteration {len(worker.starts) - 1} waits for layer {worker.layer}"
-                    for worker in self.workers))
+                raise SimulationError(
+                    "the simulated job has come to a standstill: "
+                    + "; ".join(
+                        f"worker {worker.number} in iteration {len(worker.starts) - 1} waits for layer {worker.layer}"
+                        for worker in self.workers
+                    )
+                )
             while events and events[0][0] <= t:
                 _, _, call, arguments = heapq.heappop(events)
                 call(*arguments, t)
@@ -215,7 +241,7 @@ class Simulation:
             self._at(worker.poll_at, t, self._poll, worker)
 
     def _poll(self, worker: Worker, t: float) -> None:
-        if worker.poll_at == t:             # else it has decided since, and polls at another time
+        if worker.poll_at == t:  # else it has decided since, and polls at another time
             self.eager.add(worker.number)
 
     # -- a unit's way ----------------------------------------------------------------------------------------------------------
@@ -229,8 +255,7 @@ class Simulation:
             worker.undrained.add(part.server)
             cost = self.cluster.message_seconds * len(self.server_links[part.server])
             worker.sender_free = max(worker.sender_free, t) + cost
-            self._at(worker.sender_free, t, self.up.send, self._key(worker.number, part.server),
-                     Message(unit, part.payload, part.wire))
+            self._at(worker.sender_free, t, self.up.send, self._key(worker.number, part.server), Message(unit, part.payload, part.wire))
 
     def _sent(self, key: int, message: Message, t: float) -> None:
         """The last byte of a request has left its worker."""

@@ -7,6 +7,7 @@ worker's or its server's link is full. TCP on a switched network comes near to t
 Identical workers (and servers) are one class, of which a single member is simulated; a class's count says how many it stands
 for. Sizes are bytes, rates bytes/s, times seconds. A connection is named by a number, its key.
 """
+
 import heapq
 import math
 from collections import deque
@@ -46,7 +47,7 @@ class EqualShares:
         self._end: Dict[int, float] = {}
         self._busy = 0
         self._level = self._rate = self._time = 0.0
-        self.next = math.inf                    # when the next flow ends
+        self.next = math.inf  # when the next flow ends
 
     def start(self, key: int, size: float, t: float) -> None:
         """A connection begins to send ``size`` bytes."""
@@ -98,9 +99,12 @@ class MaxMinShares:
         self._capacity = rate
         # Links are numbered, workers' first. Of each connection: its two links, and what one flow counts on each, which is the
         # number of members at the other end.
-        self._ends = [((worker, servers[server]), (len(workers) + server, workers[worker]))
-                      for worker in range(len(workers)) for server in range(len(servers))]
-        self._flows: List[Dict[int, None]] = [{} for _ in range(len(workers) + len(servers))]      # per link, in order
+        self._ends = [
+            ((worker, servers[server]), (len(workers) + server, workers[worker]))
+            for worker in range(len(workers))
+            for server in range(len(servers))
+        ]
+        self._flows: List[Dict[int, None]] = [{} for _ in range(len(workers) + len(servers))]  # per link, in order
         self._left: Dict[int, float] = {}
         self._rate: Dict[int, float] = {}
         self._time = 0.0
@@ -138,8 +142,7 @@ class MaxMinShares:
         """When the next flow ends."""
         if self._stale:
             self._share()
-            self._next = min((max(self._time, self._time + left / self._rate[key]) for key, left in self._left.items()),
-                             default=math.inf)
+            self._next = min((max(self._time, self._time + left / self._rate[key]) for key, left in self._left.items()), default=math.inf)
             self._stale = False
         return self._next
 
@@ -162,7 +165,7 @@ class MaxMinShares:
         rate = 0.0
         while len(rates) < len(self._left):
             level, full = min([(room[link] / weight, link) for link, weight in load.items()])
-            rate = max(rate, level)             # levels rise; less is rounding
+            rate = max(rate, level)  # levels rise; less is rounding
             for key in self._flows[full]:
                 if key not in rates:
                     rates[key] = rate
@@ -239,8 +242,8 @@ class DrainMeter:
 
     def __init__(self, network: Network, key: int, rtt: float) -> None:
         self._network, self._key, self._rtt = network, key, rtt
-        self._sent: Deque[Message] = deque()    # left the sender, acknowledged in part or not at all
-        self._acknowledged = 0                  # payload of the messages before those
+        self._sent: Deque[Message] = deque()  # left the sender, acknowledged in part or not at all
+        self._acknowledged = 0  # payload of the messages before those
         self.released = 0
 
     def left(self, message: Message) -> None:

@@ -1,4 +1,5 @@
 """The layout of a simulated job: the units, what one message each carries, in the order on which the workers agree."""
+
 from typing import List, NamedTuple, Sequence
 
 from ..errors import ConfigError
@@ -8,8 +9,8 @@ from ..planning.placement import BIGARRAY_BOUND, FACTOR
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster, connection_rate
 
-PLAIN = "plain"             # the policy of stock MXNet: whole gradients, each sent as it becomes ready
-SPREAD = -1                 # server of a unit that is split evenly over all servers
+PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
+SPREAD = -1  # server of a unit that is split evenly over all servers
 ELEMENT_BYTES = 4
 
 
@@ -41,8 +42,10 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: 
         ends[-1] = gradient.bytes
         keys = range(key, key + len(ends)) if len(ends) > 1 else [index]
         key += len(ends) if len(ends) > 1 else 0
-        units.extend(Unit(index, end - start, SPREAD if servers > 1 and end - start >= bigarray * ELEMENT_BYTES
-                          else server_of(number, servers)) for number, start, end in zip(keys, [0, *ends], ends))
+        units.extend(
+            Unit(index, end - start, SPREAD if servers > 1 and end - start >= bigarray * ELEMENT_BYTES else server_of(number, servers))
+            for number, start, end in zip(keys, [0, *ends], ends)
+        )
     return units
 
 
@@ -66,12 +69,11 @@ def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -
     """ConfigError unless these units carry every gradient once, to servers that there are."""
     total = [0] * len(profile.gradients)
     for unit in units:
-        if (not 0 <= unit.gradient < len(total) or unit.bytes < 1
-                or (unit.server != SPREAD and not 0 <= unit.server < servers)):
-            raise ConfigError(f"{unit} is not allowed; allowed: a gradient below {len(total)}, bytes from 1, "
-                              f"a server below {servers} or SPREAD")
+        if not 0 <= unit.gradient < len(total) or unit.bytes < 1 or (unit.server != SPREAD and not 0 <= unit.server < servers):
+            raise ConfigError(
+                f"{unit} is not allowed; allowed: a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"
+            )
         total[unit.gradient] += unit.bytes
     for index, gradient in enumerate(profile.gradients):
         if total[index] != gradient.bytes:
-            raise ConfigError(f"the units of gradient {gradient.name!r} carry {total[index]} bytes; allowed: {gradient.bytes}, "
-                              "its size")
+            raise ConfigError(f"the units of gradient {gradient.name!r} carry {total[index]} bytes; allowed: {gradient.bytes}, its size")

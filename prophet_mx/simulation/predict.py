@@ -5,6 +5,7 @@ lower bound. Whether scheduling helps is read from the predicted times, never fr
 model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/predictions.py``), so a
 gain below that is called none.
 """
+
 import json
 import math
 from dataclasses import dataclass, fields
@@ -20,14 +21,22 @@ from .simulator import POLICIES, Result, need_policy, simulate
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "Verdict", "load_costs", "predict", "predicted_seconds", "useful_rates"]
 
-MARGIN = 0.04                   # share of an iteration's time: predictions are wrong by about that, in the median
-ITERATIONS, WARMUP = 4, 4       # simulated; iterations are alike after two or three
-RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))      # at which useful_rates looks: 1/16 to 16
-COSTS: Mapping[str, float] = {}     # what messages cost unless given, by field of Cluster: nothing
+MARGIN = 0.04  # share of an iteration's time: predictions are wrong by about that, in the median
+ITERATIONS, WARMUP = 4, 4  # simulated; iterations are alike after two or three
+RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))  # at which useful_rates looks: 1/16 to 16
+COSTS: Mapping[str, float] = {}  # what messages cost unless given, by field of Cluster: nothing
 
 
-def predicted_result(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                     costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Result:
+def predicted_result(
+    profile: GradientProfile,
+    rate: float,
+    workers: int = 2,
+    servers: int = 1,
+    policy: str = "prophet",
+    *,
+    costs: Optional[Mapping[str, float]] = None,
+    bigarray: int = BIGARRAY_BOUND,
+) -> Result:
     """The simulation behind :func:`predicted_seconds`, with the same arguments."""
     cluster = Cluster(bandwidth=rate, workers=workers, servers=servers, **(COSTS if costs is None else costs))
     need_policy(policy)
@@ -35,8 +44,16 @@ def predicted_result(profile: GradientProfile, rate: float, workers: int = 2, se
     return simulate(profile, cluster, policy, units, iterations=ITERATIONS, warmup=WARMUP)
 
 
-def predicted_seconds(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                      costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> float:
+def predicted_seconds(
+    profile: GradientProfile,
+    rate: float,
+    workers: int = 2,
+    servers: int = 1,
+    policy: str = "prophet",
+    *,
+    costs: Optional[Mapping[str, float]] = None,
+    bigarray: int = BIGARRAY_BOUND,
+) -> float:
     """Seconds per iteration of a job with this profile.
 
     Parameters
@@ -129,25 +146,40 @@ class Prediction:
             text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast."
             idle = 1 - self.compute / self.seconds[best]
             if idle > 0.5:
-                text += (f" Workers still wait for the network {idle:.0%} of the time: less traffic (fp16, larger batches, "
-                         "gradient compression), more servers or a faster network would gain more.")
+                text += (
+                    f" Workers still wait for the network {idle:.0%} of the time: less traffic (fp16, larger batches, "
+                    "gradient compression), more servers or a faster network would gain more."
+                )
             return text
-        why = (f"Scheduling cannot help here (predicted gain {max(gain, 0):.1%}, less than the {MARGIN:.0%} a prediction "
-               "may be wrong by): ")
+        why = f"Scheduling cannot help here (predicted gain {max(gain, 0):.1%}, less than the {MARGIN:.0%} a prediction may be wrong by): "
         if self.seconds[PLAIN] <= self.compute * (1 + MARGIN):
-            return why + (f"rho is {self.rho:.3g}, too small: the network's {milliseconds(self.communication)} hide behind "
-                          f"{milliseconds(self.compute)} of computing without it.")
+            return why + (
+                f"rho is {self.rho:.3g}, too small: the network's {milliseconds(self.communication)} hide behind "
+                f"{milliseconds(self.compute)} of computing without it."
+            )
         if self.seconds[PLAIN] <= self.bound * (1 + MARGIN):
-            return why + (f"rho is {self.rho:.3g}, too large: the network is busy for {milliseconds(self.communication)} of "
-                          f"{plain} in any order of sending. What helps is less traffic (fp16, larger batches, gradient "
-                          "compression), more servers or a faster network.")
-        return why + (f"an ideal link would take {milliseconds(self.bound)} instead of {plain}, but none of the policies comes "
-                      "near it on this cluster, because of what its messages cost or of how few gradients there are to "
-                      "choose from.")
+            return why + (
+                f"rho is {self.rho:.3g}, too large: the network is busy for {milliseconds(self.communication)} of "
+                f"{plain} in any order of sending. What helps is less traffic (fp16, larger batches, gradient "
+                "compression), more servers or a faster network."
+            )
+        return why + (
+            f"an ideal link would take {milliseconds(self.bound)} instead of {plain}, but none of the policies comes "
+            "near it on this cluster, because of what its messages cost or of how few gradients there are to "
+            "choose from."
+        )
 
 
-def predict(profile: GradientProfile, rate: float, workers: int = 2, servers: int = 1, policies: Sequence[str] = POLICIES, *,
-            costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Prediction:
+def predict(
+    profile: GradientProfile,
+    rate: float,
+    workers: int = 2,
+    servers: int = 1,
+    policies: Sequence[str] = POLICIES,
+    *,
+    costs: Optional[Mapping[str, float]] = None,
+    bigarray: int = BIGARRAY_BOUND,
+) -> Prediction:
     """Predict every policy, and ``plain`` to compare with; arguments and errors are those of :func:`predicted_seconds`."""
     seconds: Dict[str, float] = {}
     bound = 0.0
@@ -172,15 +204,21 @@ class UsefulRates(NamedTuple):
     open_above: bool
 
 
-def useful_rates(profile: GradientProfile, workers: int = 2, servers: int = 1, policy: str = "prophet", *,
-                 costs: Optional[Mapping[str, float]] = None, bigarray: int = BIGARRAY_BOUND) -> Optional[UsefulRates]:
+def useful_rates(
+    profile: GradientProfile,
+    workers: int = 2,
+    servers: int = 1,
+    policy: str = "prophet",
+    *,
+    costs: Optional[Mapping[str, float]] = None,
+    bigarray: int = BIGARRAY_BOUND,
+) -> Optional[UsefulRates]:
     """Where scheduling this job pays, from predictions at rates from rho 1/16 to 16, a factor of 1.4 apart; None if nowhere."""
     share = worker_rate(1.0, workers, servers)
     gains: List[Tuple[float, float]] = []
     for rho in sorted(RHOS, reverse=True):
         rate = profile.total_bytes / (rho * profile.compute_seconds) / share
-        plain, own = (predicted_seconds(profile, rate, workers, servers, name, costs=costs, bigarray=bigarray)
-                      for name in (PLAIN, policy))
+        plain, own = (predicted_seconds(profile, rate, workers, servers, name, costs=costs, bigarray=bigarray) for name in (PLAIN, policy))
         gains.append((plain / own - 1, rate))
     useful = [rate for gain, rate in gains if gain >= MARGIN]
     if not useful:
@@ -201,7 +239,14 @@ def milliseconds(seconds: float) -> str:
 def as_dict(prediction: Prediction) -> Dict[str, Any]:
     """For JSON: seconds, bytes/s."""
     verdict = prediction.verdict
-    return {"bandwidth": prediction.rate, "workers": prediction.workers, "servers": prediction.servers, "rho": prediction.rho,
-            "compute_seconds": prediction.compute, "communication_seconds": prediction.communication,
-            "bound_seconds": prediction.bound, "seconds": dict(prediction.seconds),
-            "verdict": {"helps": verdict.helps, "policy": verdict.policy, "gain": verdict.gain, "sentence": verdict.sentence}}
+    return {
+        "bandwidth": prediction.rate,
+        "workers": prediction.workers,
+        "servers": prediction.servers,
+        "rho": prediction.rho,
+        "compute_seconds": prediction.compute,
+        "communication_seconds": prediction.communication,
+        "bound_seconds": prediction.bound,
+        "seconds": dict(prediction.seconds),
+        "verdict": {"helps": verdict.helps, "policy": verdict.policy, "gain": verdict.gain, "sentence": verdict.sentence},
+    }

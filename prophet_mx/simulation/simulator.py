@@ -18,6 +18,7 @@ Workers that behave alike are simulated once. Without jitter those are all but t
 jitter there are at most :data:`MAX_CLASSES` classes of workers, each as slow in every iteration as the slowest of its members.
 Servers that hold nothing but their share of spread arrays are simulated once, too.
 """
+
 import math
 import statistics
 from dataclasses import dataclass
@@ -32,8 +33,20 @@ from .event_loop import Simulation
 from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units
 from .worker import Timeline
 
-__all__ = ["Cluster", "MAX_CLASSES", "POLICIES", "Result", "SPREAD", "Timeline", "Unit", "WorkerResult",
-           "default_units", "in_total_order", "make_units", "simulate"]
+__all__ = [
+    "Cluster",
+    "MAX_CLASSES",
+    "POLICIES",
+    "Result",
+    "SPREAD",
+    "Timeline",
+    "Unit",
+    "WorkerResult",
+    "default_units",
+    "in_total_order",
+    "make_units",
+    "simulate",
+]
 
 POLICIES = (PLAIN, *policies.POLICIES)
 
@@ -84,9 +97,19 @@ class Result:
         return self.seconds / self.bound if self.bound else 1.0
 
 
-def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet", units: Optional[Sequence[Unit]] = None, *,
-             iterations: int = 10, warmup: int = 5, seed: int = 0, collapse: bool = True, window: int = 0,
-             lead: int = 0) -> Result:
+def simulate(
+    profile: GradientProfile,
+    cluster: Cluster,
+    policy: str = "prophet",
+    units: Optional[Sequence[Unit]] = None,
+    *,
+    iterations: int = 10,
+    warmup: int = 5,
+    seed: int = 0,
+    collapse: bool = True,
+    window: int = 0,
+    lead: int = 0,
+) -> Result:
     """Simulate a job in steady state.
 
     Parameters
@@ -115,8 +138,18 @@ def simulate(profile: GradientProfile, cluster: Cluster, policy: str = "prophet"
             raise ConfigError(f"{name}={value!r} is not allowed; allowed: a whole number from {low}")
     units = tuple(default_units(profile, cluster, policy) if units is None else units)
     check_units(units, profile, cluster.servers)
-    simulation = Simulation(profile, cluster, policy, units, worker_classes(cluster, collapse), iterations + warmup, seed,
-                            window, lead, connection_rate(cluster))
+    simulation = Simulation(
+        profile,
+        cluster,
+        policy,
+        units,
+        worker_classes(cluster, collapse),
+        iterations + warmup,
+        seed,
+        window,
+        lead,
+        connection_rate(cluster),
+    )
     simulation.run()
     workers = []
     for worker in simulation.workers:

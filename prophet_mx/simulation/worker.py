@@ -1,4 +1,5 @@
 """One class of simulated workers: its state, and the times it leaves behind; :mod:`prophet_mx.simulation.event_loop` moves it on."""
+
 import math
 import random
 from typing import Any, List, NamedTuple, Set, Tuple
@@ -29,22 +30,21 @@ class Timeline(NamedTuple):
 class Worker:
     """State of one class of workers."""
 
-    def __init__(self, number: int, members: int, slowness: float, seed: int, scheduler: Any, gradients: int,
-                 units: int) -> None:
+    def __init__(self, number: int, members: int, slowness: float, seed: int, scheduler: Any, gradients: int, units: int) -> None:
         self.number = number
         self.count = members
         self.slowness = slowness
         self.random = random.Random(seed * 1000003 + number)
         self.scheduler = scheduler
-        self.meters: List[DrainMeter] = []          # per class of servers
-        self.undrained: Set[int] = set()            # classes of servers with bytes in flight
-        self.starts: List[float] = []               # of each iteration's backward
-        self.factors: List[float] = []              # of each iteration's compute times
+        self.meters: List[DrainMeter] = []  # per class of servers
+        self.undrained: Set[int] = set()  # classes of servers with bytes in flight
+        self.starts: List[float] = []  # of each iteration's backward
+        self.factors: List[float] = []  # of each iteration's compute times
         self.backward_end = 0.0
-        self.clock = 0.0                            # when the device has finished all the work it has been given
-        self.layer = 0                              # the next layer of forward
+        self.clock = 0.0  # when the device has finished all the work it has been given
+        self.layer = 0  # the next layer of forward
         self.forward = [(0.0, 0.0)] * gradients
-        self.unanswered = [0] * gradients           # units of this iteration that are missing, per gradient
+        self.unanswered = [0] * gradients  # units of this iteration that are missing, per gradient
         self.parts_left = [0] * units
         self.poll_at = math.inf
         self.sender_free = self.receiver_free = 0.0
@@ -59,5 +59,8 @@ class Worker:
     def timeline(self) -> Timeline:
         """The last iteration."""
         start = self.starts[-2]
-        return Timeline(self.backward_end - start, tuple((a - start, b - start) for a, b in self.forward),
-                        tuple(UnitTimes(*(time - start for time in times)) for times in zip(*self.times)))
+        return Timeline(
+            self.backward_end - start,
+            tuple((a - start, b - start) for a, b in self.forward),
+            tuple(UnitTimes(*(time - start for time in times)) for times in zip(*self.times)),
+        )

@@ -6,6 +6,7 @@ usage: fuzz.py PARSER [libFuzzer's options] [FOLDER]     such as -runs=1000000 -
 Exit code 0 after -runs executions without a finding. A finding is printed with its traceback, and its bytes are put into a file
 crash-...; 'fuzz.py PARSER crash-...' shows it again. What FOLDER holds is where it begins, and it keeps there what reached new code.
 """
+
 import logging
 import subprocess
 import sys
@@ -38,8 +39,13 @@ def run_apart(name: str) -> int:
     """Fuzz one parser in a process of its own, as libFuzzer ends its process; the exit code, with the findings printed."""
     folder = Path(__file__).resolve().parents[2] / "build" / "fuzz" / name
     folder.mkdir(parents=True, exist_ok=True)
-    done = subprocess.run([sys.executable, __file__, name, f"-artifact_prefix={folder.parent}/", *sys.argv[2:], str(folder)],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, errors="replace")
+    done = subprocess.run(
+        [sys.executable, __file__, name, f"-artifact_prefix={folder.parent}/", *sys.argv[2:], str(folder)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     lines = done.stdout.splitlines()
     print("\n".join([f"fuzz: {name}:"] + (["  " + lines[-1]] if done.returncode == 0 and lines else lines[-60:])), flush=True)
     return 1 if done.returncode else 0

@@ -3,6 +3,7 @@ parser, and raises if that raises anything but a ProphetError, or if what the pa
 
 They need no fuzzer: tests/fuzz/test_fuzz.py calls them with the seeds, and hypothesis with random bytes.
 """
+
 import json
 import math
 import os
@@ -23,8 +24,44 @@ from prophet_mx.quantities import format_rate, parse_rate, parse_size
 class Source:
     """Values of Python types made from bytes, with a preference for what parsers get wrong."""
 
-    ODD = (None, True, False, 0, -1, 1, 2, 4, 2**31, 2**50, 2**50 + 1, 2**63, 10**30, 10**400, -0.0, 0.5, 1e-320, 1e9, 1e308,
-           -1e308, math.nan, math.inf, -math.inf, "", "auto", "a", "a\0b", "\ud800", b"", b"x", [], {}, [None], [[0]], ["a"], {"a": 1})
+    ODD = (
+        None,
+        True,
+        False,
+        0,
+        -1,
+        1,
+        2,
+        4,
+        2**31,
+        2**50,
+        2**50 + 1,
+        2**63,
+        10**30,
+        10**400,
+        -0.0,
+        0.5,
+        1e-320,
+        1e9,
+        1e308,
+        -1e308,
+        math.nan,
+        math.inf,
+        -math.inf,
+        "",
+        "auto",
+        "a",
+        "a\0b",
+        "\ud800",
+        b"",
+        b"x",
+        [],
+        {},
+        [None],
+        [[0]],
+        ["a"],
+        {"a": 1},
+    )
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -53,10 +90,10 @@ class Source:
     def text(self) -> str:
         length = self.below(16)
         self._at += length
-        return self._data[self._at - length:self._at].decode("utf-8", "surrogateescape")
+        return self._data[self._at - length : self._at].decode("utf-8", "surrogateescape")
 
     def rest(self) -> bytes:
-        return self._data[self._at:]
+        return self._data[self._at :]
 
 
 def mostly(source: Source, usual: Any) -> Any:
@@ -65,6 +102,7 @@ def mostly(source: Source, usual: Any) -> Any:
 
 
 # -- profiles ------------------------------------------------------------------------------------------------------------------
+
 
 def profile(data: bytes) -> None:
     """The text of a profile, or a document that is nearly one, or values for the constructors."""
@@ -92,9 +130,17 @@ def _document(source: Source) -> Any:
         for name in list(fields):
             fields[name] = mostly(source, fields[name])
         gradients.append(mostly(source, fields))
-    return mostly(source, {str(mostly(source, "format")): mostly(source, "prophet_mx profile 1"), "name": mostly(source, "job"),
-                           "gradients": mostly(source, gradients), "steps": mostly(source, _steps(source))}
-                  if source.below(8) else {"format": source.odd(), str(source.odd()): source.odd()})
+    return mostly(
+        source,
+        {
+            str(mostly(source, "format")): mostly(source, "prophet_mx profile 1"),
+            "name": mostly(source, "job"),
+            "gradients": mostly(source, gradients),
+            "steps": mostly(source, _steps(source)),
+        }
+        if source.below(8)
+        else {"format": source.odd(), str(source.odd()): source.odd()},
+    )
 
 
 def _steps(source: Source) -> List[Any]:
@@ -102,8 +148,10 @@ def _steps(source: Source) -> List[Any]:
 
 
 def _gradients(source: Source) -> List[Any]:
-    return [mostly(source, Gradient(mostly(source, f"g{place}"), mostly(source, 4), ready=mostly(source, source.number())))
-            for place in range(source.below(5))]
+    return [
+        mostly(source, Gradient(mostly(source, f"g{place}"), mostly(source, 4), ready=mostly(source, source.number())))
+        for place in range(source.below(5))
+    ]
 
 
 def _learned(source: Source) -> GradientProfile:
@@ -116,8 +164,9 @@ def _learned(source: Source) -> GradientProfile:
             find()
         except ProfileError:
             pass
-    return GradientProfile.from_samples(mostly(source, "job"), mostly(source, names), [mostly(source, 400)] * count,
-                                        mostly(source, samples))
+    return GradientProfile.from_samples(
+        mostly(source, "job"), mostly(source, names), [mostly(source, 400)] * count, mostly(source, samples)
+    )
 
 
 def _use(found: GradientProfile, source: Source) -> None:
@@ -126,9 +175,12 @@ def _use(found: GradientProfile, source: Source) -> None:
     assert sorted(index for step in found.steps for index in step) == list(range(len(found.gradients)))
     rate = abs(source.number())
     questions: List[Callable[[], Any]] = [
-        found.step_times, found.ready_times, lambda: found.scaled(mostly(source, None), mostly(source, source.number())),
+        found.step_times,
+        found.ready_times,
+        lambda: found.scaled(mostly(source, None), mostly(source, source.number())),
         lambda: found.updated(mostly(source, [source.odd() for _ in found.gradients]), mostly(source, 0.1)),
-        lambda: lower_bound(found, mostly(source, rate))]
+        lambda: lower_bound(found, mostly(source, rate)),
+    ]
     for ask in questions:
         try:
             answer = ask()
@@ -142,19 +194,25 @@ def _use(found: GradientProfile, source: Source) -> None:
 
 # -- layouts and orders ----------------------------------------------------------------------------------------------------------
 
+
 def layout(data: bytes) -> None:
     """Sizes of gradients, the unit, and the orders of the units."""
     source = Source(data)
     try:
-        unit = unit_bytes(mostly(source, policies()[source.below(len(policies()))]), mostly(source, abs(source.number())),
-                          mostly(source, abs(source.whole())), mostly(source, None), mostly(source, 1 + source.below(1000)))
+        unit = unit_bytes(
+            mostly(source, policies()[source.below(len(policies()))]),
+            mostly(source, abs(source.number())),
+            mostly(source, abs(source.whole())),
+            mostly(source, None),
+            mostly(source, 1 + source.below(1000)),
+        )
         assert unit >= 0
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))
         element_bytes = mostly(source, 4)
         slice_bytes = mostly(source, unit if source.below(2) else abs(source.whole()))
         whole = all(type(value) is int for value in (elements, element_bytes, slice_bytes))
         if whole and elements * element_bytes > 50 * abs(slice_bytes):
-            slice_bytes = abs(elements * element_bytes) // 50      # up to a million slices are allowed, and take half a second
+            slice_bytes = abs(elements * element_bytes) // 50  # up to a million slices are allowed, and take half a second
         parts = cut(elements, element_bytes, slice_bytes)
     except ConfigError as error:
         assert "\n" not in str(error)
@@ -184,8 +242,9 @@ def config(data: bytes) -> None:
     for _ in range(source.below(4)):
         name = f"PROPHET_{mostly(source, NAMES[source.below(len(NAMES))].upper())}"
         environ[name] = mostly(source, _text_of_a_setting(source))
-    keywords = {NAMES[source.below(len(NAMES))]: source.odd() if source.below(2) else _text_of_a_setting(source)
-                for _ in range(source.below(3))}
+    keywords = {
+        NAMES[source.below(len(NAMES))]: source.odd() if source.below(2) else _text_of_a_setting(source) for _ in range(source.below(3))
+    }
     for make in (lambda: Config.from_env(environ, **keywords), lambda: Config(**keywords)):
         try:
             found = make()
@@ -213,14 +272,14 @@ def _text_of_a_setting(source: Source) -> str:
 
 # -- traces ----------------------------------------------------------------------------------------------------------------------
 
-EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u0", "link 0", "prophet_mx", "3 events lost",
-          "thread_name")
+EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u0", "link 0", "prophet_mx", "3 events lost", "thread_name")
 
 
 def trace(data: bytes) -> None:
     """The file of a trace, raw bytes or events that are nearly right, and the figures that are made of it."""
     from prophet_mx.monitoring.trace import load_trace
     from prophet_mx.monitoring.trace_figures import figures
+
     source = Source(data)
     text = source.rest() if source.below(2) == 0 else json.dumps(_events(source), default=repr).encode()
     with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None, suffix=".json") as file:
@@ -233,18 +292,37 @@ def trace(data: bytes) -> None:
 
 
 def _events(source: Source) -> List[Any]:
-    head = {"ph": "M", "name": "prophet_mx", "pid": mostly(source, 0),
-            "args": {"format": "prophet_mx timeline 1", "rank": 0, "workers": 2, "servers": 1}}
-    rows = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": unit + 1,
-             "args": {name: mostly(source, value) for name, value in
-                      {"name": f"u{unit}", "parameter": f"w{unit}", "unit": unit, "bytes": 400, "rank": unit}.items()}}
-            for unit in range(source.below(4))]
+    head = {
+        "ph": "M",
+        "name": "prophet_mx",
+        "pid": mostly(source, 0),
+        "args": {"format": "prophet_mx timeline 1", "rank": 0, "workers": 2, "servers": 1},
+    }
+    rows = [
+        {
+            "ph": "M",
+            "name": "thread_name",
+            "pid": 1,
+            "tid": unit + 1,
+            "args": {
+                name: mostly(source, value)
+                for name, value in {"name": f"u{unit}", "parameter": f"w{unit}", "unit": unit, "bytes": 400, "rank": unit}.items()
+            },
+        }
+        for unit in range(source.below(4))
+    ]
     events = []
     for place in range(source.below(24)):
-        args = {"iteration": mostly(source, place // 6), "step": mostly(source, 0), "units": 1, "bytes": 4,
-                "rate": mostly(source, 1e6)}
-        event = {"ph": "XXXXCi"[source.below(6)], "name": EVENTS[source.below(len(EVENTS))], "pid": source.below(2),
-                 "tid": source.below(6), "ts": abs(source.number()), "dur": source.below(200), "args": args}
+        args = {"iteration": mostly(source, place // 6), "step": mostly(source, 0), "units": 1, "bytes": 4, "rate": mostly(source, 1e6)}
+        event = {
+            "ph": "XXXXCi"[source.below(6)],
+            "name": EVENTS[source.below(len(EVENTS))],
+            "pid": source.below(2),
+            "tid": source.below(6),
+            "ts": abs(source.number()),
+            "dur": source.below(200),
+            "args": args,
+        }
         events.append(mostly(source, {name: mostly(source, value) for name, value in event.items()}))
     return [mostly(source, head), *rows, *events]
 
@@ -258,9 +336,10 @@ def seeds(name: str) -> List[bytes]:
     """Inputs from which a fuzzer gets deep soon."""
     if name == "profile":
         text = GradientProfile.from_samples("job", ["a", "b", "c"], [400, 40, 4], [[0.5, 0.4, 0.0]]).to_json().encode()
-        return [b"\0" + text, b"\0" + text[:90],
-                *(bytes([kind]) + bytes(range(low, 256, 3)) for kind in (1, 2, 3) for low in range(3))]
+        return [b"\0" + text, b"\0" + text[:90], *(bytes([kind]) + bytes(range(low, 256, 3)) for kind in (1, 2, 3) for low in range(3))]
     if name == "trace":
-        return [b"\0" + json.dumps(_events(Source(bytes(range(200)))), default=repr).encode(),
-                *(b"\1" + bytes(range(low, 250)) * 2 for low in range(5))]
+        return [
+            b"\0" + json.dumps(_events(Source(bytes(range(200)))), default=repr).encode(),
+            *(b"\1" + bytes(range(low, 250)) * 2 for low in range(5)),
+        ]
     return [bytes(range(low, 256, 5)) for low in range(5)]

@@ -1,4 +1,5 @@
 """Wrong arguments of every method of a store: an error before anything is sent, and the job goes on as if nothing had been."""
+
 import json
 import re
 
@@ -13,8 +14,10 @@ JOB = SCRIPTS / "bad_input.py"
 def results(kind, wrong, file):
     """Of each worker: how many calls were refused, and what the training gave."""
     job = run_cluster(JOB, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit"}, args=[kind, wrong, file], timeout=90)
-    return [(int(re.search(r"refused (\d+)", worker.output).group(1)), re.search(r"result (.*)", worker.output).group(1))
-            for worker in job.workers]
+    return [
+        (int(re.search(r"refused (\d+)", worker.output).group(1)), re.search(r"result (.*)", worker.output).group(1))
+        for worker in job.workers
+    ]
 
 
 @pytest.mark.parametrize("kind", ["text", "number"])

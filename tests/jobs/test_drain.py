@@ -1,4 +1,5 @@
 """Jobs in which drained bytes are counted without TCP_INFO: by the interface's counters or by prediction."""
+
 import re
 
 from support.cluster import run_cluster
@@ -40,12 +41,23 @@ print(f"{kv.type} {stats['drain']} {stats['units']} failure '{stats['failure']}'
 def test_a_job_is_scheduled_to_its_end_by_the_interfaces_counters_and_by_prediction():
     """Also: both names of MXNet's store that sums up on devices are scheduled, and a key from before the store was wrapped is refused
     where others came after, without harm to the job."""
-    result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "2000"}, role_env={
-        "worker 0": {"PROPHET_DRAIN": "nic", "STORE": "dist_sync_device"},
-        "worker 1": {"PROPHET_DRAIN": "predicted", "STORE": "dist_device_sync"}})
-    slices = ITERATIONS * (1 + 6 + 1 + 1)          # 12 kB in units of 2 kB, and three that are whole
-    for worker, store, source, said in zip(result.workers, ("dist_sync_device", "dist_device_sync"), ("nic", "predicted"), (
-            "drain is read from the counters of interface ", "drain is predicted from the measured rate")):
+    result = run_cluster(
+        JOB,
+        2,
+        1,
+        env={"PROPHET_UNIT": "2000"},
+        role_env={
+            "worker 0": {"PROPHET_DRAIN": "nic", "STORE": "dist_sync_device"},
+            "worker 1": {"PROPHET_DRAIN": "predicted", "STORE": "dist_device_sync"},
+        },
+    )
+    slices = ITERATIONS * (1 + 6 + 1 + 1)  # 12 kB in units of 2 kB, and three that are whole
+    for worker, store, source, said in zip(
+        result.workers,
+        ("dist_sync_device", "dist_device_sync"),
+        ("nic", "predicted"),
+        ("drain is read from the counters of interface ", "drain is predicted from the measured rate"),
+    ):
         assert f"{store} {source} {slices} failure ''" in worker.output, result.logs()
         assert len(re.findall(f"^WARNING {said}", worker.output, re.MULTILINE)) == 1, result.logs()
         assert len(re.findall("^refused: key 'early' was not initialised through this store", worker.output, re.MULTILINE)) == 1

@@ -1,15 +1,31 @@
 """The compiled driver on MXNet's engine: it refuses wrong arguments, grows, asks the kernel no more than it must, knows what has left."""
+
 from support.cluster import run_cluster
 from support.commands import python, run
 
 WRONG = [
-    '_core.Driver("nonsense", 1)', '_core.Driver(None, 1)', '_core.Driver("prophet", 0)', '_core.Driver("prophet", 1, -1)',
-    '_core.Driver("fifo", 1, 0, 0, float("nan"))', '_core.Driver("fifo", None)', '_core.Driver("fifo")', '_core.Driver("fifo", 2**31 - 1)',
-    '_core.Scheduler("nonsense", 1)', '_core.Recorder(0, 0)', '_core.Recorder(1, 0, -1)', '_core.Driver("fifo", 1).unit_facts(None)',
-    '_core.Driver("fifo", 1).drain_timeline(None, [])', '_core.Driver("fifo", 1).record_timeline(_core.Recorder(2, 0))',
-    '_core.Driver("fifo", 1).new_unit(10, 1, 0, 0, 0)', '_core.Driver("fifo", 1).use_tcp([])',
-    '_core.Driver("fifo", 1).use_tcp([0])', '_core.Driver("fifo", 1).places_changed([(0, 0, 0)])',
-    '_core.Parameter(None, 0, 0, [])', '_core.Parameter(_core.Driver("fifo", 1), 0, 0, [])', '_core.Arrival(0)']
+    '_core.Driver("nonsense", 1)',
+    "_core.Driver(None, 1)",
+    '_core.Driver("prophet", 0)',
+    '_core.Driver("prophet", 1, -1)',
+    '_core.Driver("fifo", 1, 0, 0, float("nan"))',
+    '_core.Driver("fifo", None)',
+    '_core.Driver("fifo")',
+    '_core.Driver("fifo", 2**31 - 1)',
+    '_core.Scheduler("nonsense", 1)',
+    "_core.Recorder(0, 0)",
+    "_core.Recorder(1, 0, -1)",
+    '_core.Driver("fifo", 1).unit_facts(None)',
+    '_core.Driver("fifo", 1).drain_timeline(None, [])',
+    '_core.Driver("fifo", 1).record_timeline(_core.Recorder(2, 0))',
+    '_core.Driver("fifo", 1).new_unit(10, 1, 0, 0, 0)',
+    '_core.Driver("fifo", 1).use_tcp([])',
+    '_core.Driver("fifo", 1).use_tcp([0])',
+    '_core.Driver("fifo", 1).places_changed([(0, 0, 0)])',
+    "_core.Parameter(None, 0, 0, [])",
+    '_core.Parameter(_core.Driver("fifo", 1), 0, 0, [])',
+    "_core.Arrival(0)",
+]
 
 REFUSED = """
 import sys
@@ -52,17 +68,22 @@ driver, store, layers = make(int(sys.argv[1]), int(sys.argv[2]))
 driver.start()
 """
 
-GROWS = DRIVEN + """
+GROWS = (
+    DRIVEN
+    + """
 for iteration in range(3):
     push(layers, iteration)
 assert driver.snapshot()["units"] == 3 * len(layers)
 driver.stop()
 mx.nd.waitall()
 """
+)
 
 # The connections carry nothing, so that a unit is in flight until it is answered. The engine begins with the units when all are pushed: all
 # become ready before the first is sent, and every link then has something to ask for.
-SAMPLES = DRIVEN + """
+SAMPLES = (
+    DRIVEN
+    + """
 listening = socket.create_server(("127.0.0.1", 0), backlog=64)
 ends = [socket.create_connection(listening.getsockname()) for _ in range(int(sys.argv[1]))]
 driver.use_tcp([end.fileno() for end in ends])
@@ -73,6 +94,7 @@ push(layers, 0)
 driver.stop()
 mx.nd.waitall()
 """
+)
 
 COUNTER = r"""
 #define _GNU_SOURCE

@@ -1,4 +1,5 @@
 """Keys that were initialised before the store was wrapped: right values, or an error, never wrong ones."""
+
 import pytest
 
 from support.cluster import run_cluster
@@ -65,8 +66,9 @@ def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
 
 def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():
     result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100"}, args=["number", "optimizer"])
-    assert all(worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2
-               for worker in result.workers), result.logs()
+    assert all(
+        worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2 for worker in result.workers
+    ), result.logs()
 
 
 DIFFERENT_FIRST = """
@@ -91,12 +93,17 @@ print("right values", flush=True)
 """
 
 
-@pytest.mark.parametrize("policy, early", [("prophet", 0), ("prophet", 1), ("off", 0)])      # unscheduled, all workers are alike
+@pytest.mark.parametrize("policy, early", [("prophet", 0), ("prophet", 1), ("off", 0)])  # unscheduled, all workers are alike
 def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, early):
     """One worker's first push is of a key from before the wrapping, the other's of one from after it."""
     scheduled = policy != "off"
-    result = run_cluster(DIFFERENT_FIRST.replace("EARLY", str(early)), 2, 1, expect=1 if scheduled else 0,
-                         env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy})
+    result = run_cluster(
+        DIFFERENT_FIRST.replace("EARLY", str(early)),
+        2,
+        1,
+        expect=1 if scheduled else 0,
+        env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy},
+    )
     if scheduled:
         assert "'w0' was not initialised through this store (which has 1 keys)" in result.logs()
     else:

@@ -1,4 +1,5 @@
 """When and where the end of a store happens that nobody refers to any more; test_exit.py shows it in jobs."""
+
 from support.commands import python
 
 SCRIPT = """

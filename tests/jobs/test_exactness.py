@@ -1,4 +1,5 @@
 """Training through ScheduledKVStore gives, bit for bit, what plain dist_sync gives: real MXNet, real servers, two workers."""
+
 import pickle
 import tempfile
 from functools import lru_cache
@@ -22,10 +23,20 @@ CASES = {
 }
 
 # Group, servers and policy; 'sliced' where also small arrays are cut.
-RUNS = [("module_on_store", 1, "prophet"), ("module_on_store", 2, "prophet sliced"), ("module_on_store", 2, "priority"),
-        ("module_on_worker", 1, "prophet"), ("trainer_on_store", 2, "prophet sliced"), ("trainer_on_worker", 2, "prophet sliced"),
-        ("trainer_sparse", 2, "prophet"), ("loops", 1, "prophet"), ("loops", 2, "fifo sliced"), ("compression", 2, "prophet sliced"),
-        ("module_on_store", 2, "credit sliced"), ("trainer_on_store", 2, "prophet-icpp21 sliced")]
+RUNS = [
+    ("module_on_store", 1, "prophet"),
+    ("module_on_store", 2, "prophet sliced"),
+    ("module_on_store", 2, "priority"),
+    ("module_on_worker", 1, "prophet"),
+    ("trainer_on_store", 2, "prophet sliced"),
+    ("trainer_on_worker", 2, "prophet sliced"),
+    ("trainer_sparse", 2, "prophet"),
+    ("loops", 1, "prophet"),
+    ("loops", 2, "fifo sliced"),
+    ("compression", 2, "prophet sliced"),
+    ("module_on_store", 2, "credit sliced"),
+    ("trainer_on_store", 2, "prophet-icpp21 sliced"),
+]
 
 
 def outcome(group, servers, how, seed=1, light=True, **env):
@@ -57,13 +68,17 @@ def run_once(group, servers, how, seed, light, extra):
 def different(one, other):
     """Names of the arrays that are not the same, bit for bit."""
     assert one.keys() == other.keys() and one
-    return [name for name in one if one[name].dtype != other[name].dtype or one[name].shape != other[name].shape
-            or one[name].tobytes() != other[name].tobytes()]
+    return [
+        name
+        for name in one
+        if one[name].dtype != other[name].dtype or one[name].shape != other[name].shape or one[name].tobytes() != other[name].tobytes()
+    ]
 
 
-@pytest.mark.parametrize("group, servers, how, case", [
-    pytest.param(*run, case, id=f"{run[0]}-{run[1]}server-{run[2]}-{case}".replace(" ", "-"))
-    for run in RUNS for case in CASES[run[0]]])
+@pytest.mark.parametrize(
+    "group, servers, how, case",
+    [pytest.param(*run, case, id=f"{run[0]}-{run[1]}server-{run[2]}-{case}".replace(" ", "-")) for run in RUNS for case in CASES[run[0]]],
+)
 def test_same_result_as_plain_dist_sync(group, servers, how, case):
     (plain, _), (scheduled, output) = outcome(group, servers, None), outcome(group, servers, how)
     assert all(f"scheduling gradient traffic: policy {how.split()[0]}," in text for text in output)
@@ -82,9 +97,11 @@ def test_same_result_in_the_environment_that_users_have(case):
         assert different(plain[rank][case]["weights"], scheduled[rank][case]["weights"]) == []
 
 
-@pytest.mark.parametrize("how, env, reason", [("off", {}, "the policy is off"),
-                                              ("prophet", {"MXNET_ENGINE_TYPE": "NaiveEngine"}, "NaiveEngine")],
-                         ids=["policy-off", "naive-engine"])
+@pytest.mark.parametrize(
+    "how, env, reason",
+    [("off", {}, "the policy is off"), ("prophet", {"MXNET_ENGINE_TYPE": "NaiveEngine"}, "NaiveEngine")],
+    ids=["policy-off", "naive-engine"],
+)
 def test_what_passes_through_is_the_same_too_and_says_so_once(how, env, reason):
     (plain, _), (passed, output) = outcome("passing", 1, None), outcome("passing", 1, how, **env)
     for rank in range(2):

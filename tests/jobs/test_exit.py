@@ -11,16 +11,21 @@ from support.cluster import ROLE, package_env, run_cluster
 from support.paths import SCRIPTS
 
 COLLECTED = SCRIPTS / "collected.py"
-LIMIT = 60          # seconds; a job takes 3 to 5 where it has two cores to itself
+LIMIT = 60  # seconds; a job takes 3 to 5 where it has two cores to itself
 
 
-@pytest.mark.parametrize("start", [
-    Start("module", "return", 2, 2, "prophet", sliced=True),
-    Start("loop", "return", 3, 1, "prophet-icpp21", sliced=False, hooked=True),
-    Start("loop", "push", 3, 2, "prophet", sliced=True),
-    Start("module", "push", 2, 1, "priority", sliced=True, hooked=True),
-    Start("loop", "raise", 2, 1, "fifo", sliced=False),
-    Start("module", "exit", 2, 1, "credit", sliced=True)], ids=lambda start: "-".join(map(str, start)))
+@pytest.mark.parametrize(
+    "start",
+    [
+        Start("module", "return", 2, 2, "prophet", sliced=True),
+        Start("loop", "return", 3, 1, "prophet-icpp21", sliced=False, hooked=True),
+        Start("loop", "push", 3, 2, "prophet", sliced=True),
+        Start("module", "push", 2, 1, "priority", sliced=True, hooked=True),
+        Start("loop", "raise", 2, 1, "fifo", sliced=False),
+        Start("module", "exit", 2, 1, "credit", sliced=True),
+    ],
+    ids=lambda start: "-".join(map(str, start)),
+)
 def test_a_job_ends_by_itself_with_pythons_exit_code_and_the_values_are_exact_on_workers_and_servers(start):
     wrong = run(start, (ROLE,), package_env(), LIMIT)
     assert not wrong, "\n".join(wrong)

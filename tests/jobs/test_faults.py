@@ -1,4 +1,5 @@
 """Processes that die, stop and fail: the user is told in time for whom the job waits; what can go on does, with the right values."""
+
 import re
 import signal
 import time
@@ -27,8 +28,12 @@ def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_witho
         stopped = job.signal("server 0", signal.SIGSTOP)
         for label in job.workers:
             # The kernel of a stopped process takes the bytes, until its buffer is full.
-            job.until(lambda: re.search(r"or the server itself is stopped|the server does not read, it is stopped", job.output(label)),
-                      WARN + LATE + LOAD, f"that the server is stopped, from {label}", stopped)
+            job.until(
+                lambda: re.search(r"or the server itself is stopped|the server does not read, it is stopped", job.output(label)),
+                WARN + LATE + LOAD,
+                f"that the server is stopped, from {label}",
+                stopped,
+            )
             assert re.search(r"server [01] \(127.0.0.1:\d+\): \d+ in flight", job.output(label)), job.logs()
         job.signal("server 0", signal.SIGCONT)
         job.runs()
@@ -75,9 +80,13 @@ def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_pl
 
 @pytest.mark.alone
 @pytest.mark.alone
-@pytest.mark.parametrize("fault, said", [
-    ("ends_alone", "and the program waits for the other workers to end (MXNet's barrier)"),
-    ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and still waits for the others after {WARN} s")])
+@pytest.mark.parametrize(
+    "fault, said",
+    [
+        ("ends_alone", "and the program waits for the other workers to end (MXNet's barrier)"),
+        ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and still waits for the others after {WARN} s"),
+    ],
+)
 def test_a_worker_that_ends_before_the_others_is_told_of_and_both_end(fault, said):
     with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}, fault=fault) as job:
         job.runs(10, 40)
@@ -86,7 +95,7 @@ def test_a_worker_that_ends_before_the_others_is_told_of_and_both_end(fault, sai
         job.says(job.of_rank(0), "another worker has not sent its part", WARN + LATE + LOAD, ended)
         assert job.codes(ABORT + LATE + LOAD, ended) == [75, 75], job.logs()
         by_watchdog = [told(job.output(job.of_rank(rank)), QUIET, WARN) for rank in (0, 1)]
-        assert by_watchdog == [1, fault == "ends_alone"], job.logs()        # the other is told of when no Python runs any more
+        assert by_watchdog == [1, fault == "ends_alone"], job.logs()  # the other is told of when no Python runs any more
 
 
 def test_the_launcher_ends_the_others_when_a_worker_has_waited_too_long():
@@ -95,10 +104,14 @@ def test_the_launcher_ends_the_others_when_a_worker_has_waited_too_long():
     assert all(process.returncode == 75 or process.ended_by_launcher for process in result.processes), result.logs()
 
 
-@pytest.mark.parametrize("fault, code, seconds, said", [
-    ("interrupted", -signal.SIGINT, 0, "KeyboardInterrupt"),
-    ("interrupted_while_the_other_is_busy", 130, PATIENCE, "KeyboardInterrupt"),
-    ("producer_raises", 1, 0, "MXNetError")])
+@pytest.mark.parametrize(
+    "fault, code, seconds, said",
+    [
+        ("interrupted", -signal.SIGINT, 0, "KeyboardInterrupt"),
+        ("interrupted_while_the_other_is_busy", 130, PATIENCE, "KeyboardInterrupt"),
+        ("producer_raises", 1, 0, "MXNetError"),
+    ],
+)
 def test_an_exception_or_ctrl_c_ends_one_worker_though_others_go_on(fault, code, seconds, said):
     """A shell, and the launcher, know the end by SIGINT as 130. The other worker waits for it, and is ended by PROPHET_STALL_ABORT."""
     with FaultJob(2, 1, {**SHORT, "PROPHET_STALL_ABORT": str(ABORT)}, fault=fault) as job:
@@ -120,7 +133,8 @@ def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_for
     assert ends[1:] == [
         "the link monitor: TypeError: 'NoneType' object is not callable",
         "the profile: TypeError: 'NoneType' object is not callable",
-        "the scheduler: unit 2 was not in the state that an event implies"], result.logs()
+        "the scheduler: unit 2 was not in the state that an event implies",
+    ], result.logs()
     for worker in result.workers:
         assert worker.output.count("scheduling has ended, training goes on") == 1, result.logs()
         # The keys are older than the wrapper: rank 0 says why nothing is sliced.

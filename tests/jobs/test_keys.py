@@ -1,4 +1,5 @@
 """Keys so large that MXNet cannot place them, in a job."""
+
 from support.cluster import run_cluster
 
 JOB = """

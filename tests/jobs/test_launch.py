@@ -1,4 +1,5 @@
 """The launcher as a library: environment, exit codes, endings. Most jobs here are tiny programs without MXNet."""
+
 import json
 import os
 import signal
@@ -27,14 +28,14 @@ def job(code, *args, **kwargs):
 
 # --- environment ---
 
+
 def test_each_process_gets_its_role_and_the_same_address(monkeypatch):
     monkeypatch.setenv("PORT", "8080")
     monkeypatch.setenv("DMLC_INTERFACE", "eth7")
     monkeypatch.setenv("DMLC_ROLE", "server")
     result = job("import json; print(json.dumps(dict(os.environ)))", 3, 2)
     assert result.exit_code == 0, result.logs()
-    assert [process.label for process in result.processes] == ["scheduler", "server 0", "server 1",
-                                                               "worker 0", "worker 1", "worker 2"]
+    assert [process.label for process in result.processes] == ["scheduler", "server 0", "server 1", "worker 0", "worker 1", "worker 2"]
     seen = [json.loads(process.output) for process in result.processes]
     assert [env["DMLC_ROLE"] for env in seen] == ["scheduler", "server", "server", "worker", "worker", "worker"]
     for env in seen:
@@ -46,10 +47,19 @@ def test_each_process_gets_its_role_and_the_same_address(monkeypatch):
 
 def test_env_for_all_and_for_one(monkeypatch):
     monkeypatch.setenv("FROM_OUTSIDE", "kept")
-    result = job("print(os.environ['FROM_OUTSIDE'], os.environ['A'], os.environ['B'], os.environ.get('PORT'))", 2, 1,
-                 env={"A": "all", "B": "all", "PORT": "1"}, role_env={"worker": {"A": "worker"}, "worker 1": {"B": "one"}})
+    result = job(
+        "print(os.environ['FROM_OUTSIDE'], os.environ['A'], os.environ['B'], os.environ.get('PORT'))",
+        2,
+        1,
+        env={"A": "all", "B": "all", "PORT": "1"},
+        role_env={"worker": {"A": "worker"}, "worker 1": {"B": "one"}},
+    )
     assert [process.output.strip() for process in result.processes] == [
-        "kept all all None", "kept all all None", "kept worker all None", "kept worker one None"]
+        "kept all all None",
+        "kept all all None",
+        "kept worker all None",
+        "kept worker one None",
+    ]
 
 
 def test_workers_share_the_cores_unless_told_otherwise(monkeypatch):
@@ -64,6 +74,7 @@ def test_workers_share_the_cores_unless_told_otherwise(monkeypatch):
 
 # --- endings ---
 
+
 def test_success():
     result = job("print('done')", 2, 2)
     assert (result.exit_code, result.reason) == (0, "")
@@ -72,14 +83,19 @@ def test_success():
 
 def test_first_failure_ends_all_and_gives_the_exit_code():
     started = time.monotonic()
-    result = job("""
+    result = job(
+        """
         print('pid', os.getpid(), flush=True)
         if me == '1':
             time.sleep(0.5)
             print('it broke', file=sys.stderr)
             sys.exit(7)
         time.sleep(1000)
-        """, 2, 1, role_env=ME)
+        """,
+        2,
+        1,
+        role_env=ME,
+    )
     assert result.exit_code == 7, result.logs()
     assert result.reason == "worker 1 ended with code 7"
     assert time.monotonic() - started < LIMIT / 2
@@ -104,11 +120,16 @@ def test_killed_by_a_signal():
 
 def test_timeout_and_a_process_that_ignores_sigterm():
     started = time.monotonic()
-    result = job("""
+    result = job(
+        """
         if me == '0': signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print('pid', os.getpid(), flush=True)
         time.sleep(1000)
-        """, role_env=ME, timeout=2.0, grace=0.5)
+        """,
+        role_env=ME,
+        timeout=2.0,
+        grace=0.5,
+    )
     assert result.exit_code == 124
     assert result.reason == "the job had not ended after 2 s"
     assert [worker.returncode for worker in result.workers] == [-signal.SIGKILL, -signal.SIGTERM]
@@ -136,12 +157,15 @@ def test_a_server_that_fails_after_the_workers_is_a_failure():
 
 @pytest.mark.parametrize("ending, code", [("pass", 0), ("sys.exit(3)", 3), ("time.sleep(1000)", 124)])
 def test_what_a_process_started_itself_ends_with_the_job(ending, code):
-    result = job(f"""
+    result = job(
+        f"""
         child = subprocess.Popen(['sleep', '1000'])
         print('pid', child.pid, flush=True)
         if role == 'worker':
             {ending}
-        """, timeout=LIMIT if code != 124 else 2)
+        """,
+        timeout=LIMIT if code != 124 else 2,
+    )
     assert result.exit_code == code, result.logs()
     pids = pids_in(result.logs())
     assert pids
@@ -172,9 +196,11 @@ def test_a_program_that_the_kernel_refuses(tmp_path):
 
 # --- MXNet ---
 
+
 def test_a_real_dist_sync_job():
     workers, servers = 3, 2
-    result = run_cluster("""
+    result = run_cluster(
+        """
         import mxnet as mx
         kv = mx.kv.create('dist_sync')
         kv.init('a', mx.nd.zeros((2, 3)))
@@ -184,7 +210,10 @@ def test_a_real_dist_sync_job():
             kv.pull('a', out=value)
             value.wait_to_read()  # else the next push may count as another worker's part of this round
         print('rank', kv.rank, 'of', kv.num_workers, 'sum', value.asnumpy().tolist())
-        """, workers, servers)
+        """,
+        workers,
+        servers,
+    )
     total = float(sum(range(1, workers + 1)))
     expected = {f"rank {rank} of {workers} sum {[[total] * 3] * 2}" for rank in range(workers)}
     assert {worker.output.strip().splitlines()[-1] for worker in result.workers} == expected, result.logs()
@@ -193,7 +222,8 @@ def test_a_real_dist_sync_job():
 
 def test_a_failed_cluster_shows_every_log_and_leaves_nothing():
     with pytest.raises(AssertionError) as caught:
-        run_cluster("""
+        run_cluster(
+            """
             import os
             print(os.environ['DMLC_ROLE'], 'has pid', os.getpid(), flush=True)
             import mxnet as mx
@@ -204,7 +234,9 @@ def test_a_failed_cluster_shows_every_log_and_leaves_nothing():
                 os._exit(3)  # an exception would wait for the other workers at MXNet's exit
             kv.push('a', mx.nd.ones(2))
             mx.nd.waitall()
-            """, light=False)
+            """,
+            light=False,
+        )
     logs = str(caught.value)
     assert "the job ended with 3, not 0" in logs
     for part in ("scheduler has pid", "server has pid", "worker has pid", "rank 0 fails"):

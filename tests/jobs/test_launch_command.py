@@ -1,4 +1,5 @@
 """The command ``prophet-mx launch`` as a user runs it: signals, output."""
+
 import os
 import pty
 import re
@@ -14,7 +15,7 @@ from support.cluster import package_env
 from support.commands import prophet_mx, python
 from support.processes import PROPHET_MX, PYTHON, alive, assert_gone, running_launcher
 
-LIMIT = 30          # seconds: far more than anything here needs
+LIMIT = 30  # seconds: far more than anything here needs
 GRACE = ["--grace", "5"]
 
 SLEEPER = """
@@ -55,25 +56,38 @@ def test_nothing_is_left_when_the_launcher_is_killed():
 
 
 def test_nothing_is_left_when_nobody_reads_the_output():
-    with running_launcher(GRACE, """
+    with running_launcher(
+        GRACE,
+        """
             import os, time
             print('pid', os.getpid(), flush=True)
             while True:
                 print('y', flush=True)
                 time.sleep(0.01)
-            """, 4, LIMIT) as (launcher, pids):
+            """,
+        4,
+        LIMIT,
+    ) as (launcher, pids):
         launcher.stdout.close()
         assert launcher.wait(LIMIT) == 141
         assert_gone(pids)
 
 
 def test_exit_code_and_labels():
-    done = prophet_mx("launch", "-n", "2", "-s", "1", "--", *PYTHON,
-               "import os, sys; print(os.environ['DMLC_ROLE']); print('err', file=sys.stderr)")
+    done = prophet_mx(
+        "launch", "-n", "2", "-s", "1", "--", *PYTHON, "import os, sys; print(os.environ['DMLC_ROLE']); print('err', file=sys.stderr)"
+    )
     assert done.returncode == 0
     assert sorted(done.stdout.splitlines()) == [
-        "[scheduler] err", "[scheduler] scheduler", "[server 0] err", "[server 0] server",
-        "[worker 0] err", "[worker 0] worker", "[worker 1] err", "[worker 1] worker"]
+        "[scheduler] err",
+        "[scheduler] scheduler",
+        "[server 0] err",
+        "[server 0] server",
+        "[worker 0] err",
+        "[worker 0] worker",
+        "[worker 1] err",
+        "[worker 1] worker",
+    ]
     failed = prophet_mx("launch", "-n", "1", "--", *PYTHON, "import os, sys; sys.exit(4 * (os.environ['DMLC_ROLE'] == 'worker'))")
     assert failed.returncode == 4
     assert "[launch] worker 0 ended with code 4" in failed.stdout
@@ -86,7 +100,13 @@ def test_arguments_of_the_command_are_not_the_launchers():
 
 
 def test_lines_of_different_processes_are_never_mixed():
-    done = prophet_mx("launch", "-n", "4", "--", *PYTHON, dedent("""
+    done = prophet_mx(
+        "launch",
+        "-n",
+        "4",
+        "--",
+        *PYTHON,
+        dedent("""
         import os, sys, time
         role = os.environ['DMLC_ROLE'][0]
         for i in range(50):
@@ -94,7 +114,8 @@ def test_lines_of_different_processes_are_never_mixed():
                 sys.stdout.write(part)
                 sys.stdout.flush()
                 time.sleep(0.001)
-        """))
+        """),
+    )
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert len(lines) == 6 * 50
@@ -118,8 +139,12 @@ def test_a_progress_bar_in_a_log_is_one_line():
 
 def test_a_progress_bar_on_a_terminal_is_redrawn_in_place():
     leader, follower = pty.openpty()
-    launcher = subprocess.Popen([*PROPHET_MX, "launch", "-n", "2", "--", *PYTHON, dedent(BAR)],
-                                env={**os.environ, **package_env()}, stdin=subprocess.DEVNULL, stdout=follower)
+    launcher = subprocess.Popen(
+        [*PROPHET_MX, "launch", "-n", "2", "--", *PYTHON, dedent(BAR)],
+        env={**os.environ, **package_env()},
+        stdin=subprocess.DEVNULL,
+        stdout=follower,
+    )
     os.close(follower)
     text, deadline = b"", time.monotonic() + LIMIT
     try:
@@ -136,7 +161,7 @@ def test_a_progress_bar_on_a_terminal_is_redrawn_in_place():
         os.close(leader)
     shown = text.decode()
     assert "[worker 0] 4 of 4\r\n" in shown and "[worker 1] 4 of 4\r\n" in shown
-    [redrawn] = set(re.findall(r"\r\x1b\[K(\[worker \d\]) [1-3] of 4", shown))     # the first that drew one
+    [redrawn] = set(re.findall(r"\r\x1b\[K(\[worker \d\]) [1-3] of 4", shown))  # the first that drew one
     assert redrawn in ("[worker 0]", "[worker 1]")
 
 

@@ -1,4 +1,5 @@
 """Long jobs stay small: memory, threads, file descriptors and references do not grow with the iterations."""
+
 import re
 
 import numpy as np
@@ -7,7 +8,7 @@ from support.cluster import run_cluster
 from support.paths import ROOT
 
 JOB = ROOT / "benchmarks" / "jobs" / "soak.py"
-ITERATIONS = 300      # the soak runs longer ones
+ITERATIONS = 300  # the soak runs longer ones
 GROWTH = 0.02
 
 REFERENCES = """
@@ -89,7 +90,7 @@ def test_memory_threads_and_descriptors_stay_flat_and_the_weights_those_of_plain
     for worker in job.workers:
         samples = [tuple(map(int, found)) for found in re.findall(r"at (\d+) rank \d rss (\d+) threads (\d+) fds (\d+)", worker.output)]
         assert len(samples) == ITERATIONS // 50 + 1
-        _, memory, threads, descriptors = zip(*samples[len(samples) // 5:])
+        _, memory, threads, descriptors = zip(*samples[len(samples) // 5 :])
         assert memory[-1] / memory[0] < 1 + GROWTH, memory
         assert len(set(threads)) == 1 and len(set(descriptors)) == 1, (threads, descriptors)
     (tmp_path / "checkpoint.npz").unlink()

@@ -1,4 +1,5 @@
 """Log lines, the Prometheus endpoint and TensorBoard scalars of a real job, and that nothing of them outlives it."""
+
 import re
 
 import pytest
@@ -45,8 +46,7 @@ def test_a_job_shows_its_statistics_in_all_three_ways_and_ends(tmp_path):
     result = run_cluster(JOB, 2, 1, args=[port, tmp_path], timeout=60, grace=20)
     assert not any(process.ended_by_launcher for process in result.processes), result.logs()
     for worker in result.workers:
-        logged = re.findall(r"prophet_mx INFO: iterations (\d+) to (\d+): ([\d.]+) ms each, ([\d.]+) MB in (\d+) units",
-                            worker.output)
+        logged = re.findall(r"prophet_mx INFO: iterations (\d+) to (\d+): ([\d.]+) ms each, ([\d.]+) MB in (\d+) units", worker.output)
         assert [(int(a), int(b)) for a, b, *_ in logged] == [(1, 11), (11, 21), (21, 31)], result.logs()
         for _, _, milliseconds, megabytes, units in logged:
             assert float(milliseconds) >= 20 and float(megabytes) == pytest.approx(0.4, abs=0.09) and 4 <= int(units) <= 6
@@ -55,8 +55,9 @@ def test_a_job_shows_its_statistics_in_all_three_ways_and_ends(tmp_path):
         assert 0 < float(scraped["prophet_mx_bytes_total"]) <= float(re.search(r"released (\d+)", worker.output).group(1))
         assert float(scraped["prophet_mx_iteration_seconds"]) >= 0.02
         assert float(scraped["prophet_mx_link_rate_bytes_per_second"]) > 0
-    ranks = {re.search(r'scraped prophet_mx_units_total\{policy="prophet",rank="(\d)"', worker.output).group(1)
-             for worker in result.workers}
+    ranks = {
+        re.search(r'scraped prophet_mx_units_total\{policy="prophet",rank="(\d)"', worker.output).group(1) for worker in result.workers
+    }
     assert ranks == {"0", "1"}
     for rank in ranks:
         scalars = scalars_in(tmp_path / rank)

@@ -1,4 +1,5 @@
 """Every optimizer of MXNet gives on tiny slices, bit for bit, what it gives with plain dist_sync; or keeps its gradients whole."""
+
 import os
 import re
 
@@ -12,8 +13,8 @@ JOB = SCRIPTS / "optimizers.py"
 PARAMETERS, STEPS = 5, 4
 
 ELEMENTWISE = "sgd,nag,signum,ftml,dcasgd,adam,adagrad,rmsprop,adadelta,ftrl,adamax,ccsgd,test"
-WHOLE = "lamb"                      # needs the norm of the whole array
-ORDERED = "nadam,lars,lbsgd,sgld"   # the order of updates matters
+WHOLE = "lamb"  # needs the norm of the whole array
+ORDERED = "nadam,lars,lbsgd,sgld"  # the order of updates matters
 
 
 def run(names, servers, folder, *more):
@@ -38,8 +39,11 @@ def test_same_weights_as_plain(names, servers, sliced, tmp_path):
         assert units > whole if sliced else units == whole
     assert sliced or found["log"].count("large gradients are not sliced: LAMB is not known to be exact on slices") == 1, found["log"]
     moved = found["plain"][0]
-    assert all(not np.array_equal(moved[f"{a} {i}"], moved[f"{b} {i}"]) for i in range(PARAMETERS)
-               for a, b in zip(names.split(","), names.split(",")[1:]))
+    assert all(
+        not np.array_equal(moved[f"{a} {i}"], moved[f"{b} {i}"])
+        for i in range(PARAMETERS)
+        for a, b in zip(names.split(","), names.split(",")[1:])
+    )
 
 
 def test_nothing_is_scheduled_where_the_order_of_updates_matters(tmp_path):

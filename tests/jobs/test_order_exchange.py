@@ -1,4 +1,5 @@
 """Workers that train come to share the total order that the profile gives, without waiting for each other."""
+
 import pytest
 
 from support.cluster import run_cluster

@@ -1,4 +1,5 @@
 """What the next forward pass needs first arrives first: measured over a slow link, with a backlog of later layers."""
+
 import statistics
 
 import pytest
@@ -9,16 +10,17 @@ from support.paths import SCRIPTS
 pytestmark = pytest.mark.alone
 
 JOB = SCRIPTS / "priority.py"
-RATE = 3_000_000                # bytes/s of each worker's connection
+RATE = 3_000_000  # bytes/s of each worker's connection
 LAYERS = 12
-ELEMENTS = 50_000               # 200 kB a layer: 2.4 MB, 0.8 s an iteration
+ELEMENTS = 50_000  # 200 kB a layer: 2.4 MB, 0.8 s an iteration
 ITERATIONS = 5
 
 
 def first_layer(policy):
     """When the first layer is answered, as a part of the time until all layers are: the median over workers and iterations."""
-    result = run_cluster(JOB, 2, 1, env={"PROPHET_POLICY": policy, "PROPHET_BANDWIDTH": str(RATE)},
-                         args=[ITERATIONS, LAYERS, ELEMENTS, RATE], timeout=60)
+    result = run_cluster(
+        JOB, 2, 1, env={"PROPHET_POLICY": policy, "PROPHET_BANDWIDTH": str(RATE)}, args=[ITERATIONS, LAYERS, ELEMENTS, RATE], timeout=60
+    )
     shares, spans = [], []
     for worker in result.workers:
         lines = [line.split() for line in worker.output.splitlines() if line.startswith("answers")]

@@ -1,4 +1,5 @@
 """PROPHET_PROFILE: a job leaves its profile, the next one starts from it, and a file that is no profile is refused."""
+
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from support.cluster import run_cluster
 
@@ -20,8 +21,13 @@ assert all((weight == 2).asnumpy().all() for weight in weights)
 
 
 def known_at_first(result):
-    return [line.split()[-1] for process in result.processes if process.role == "worker"
-            for line in process.output.splitlines() if "known at first:" in line]
+    return [
+        line.split()[-1]
+        for process in result.processes
+        if process.role == "worker"
+        for line in process.output.splitlines()
+        if "known at first:" in line
+    ]
 
 
 def test_the_next_job_starts_from_the_profile_of_the_last(tmp_path):

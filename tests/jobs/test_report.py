@@ -1,4 +1,5 @@
 """prophet-mx report of a real job: figures that add up, and a page that a browser shows."""
+
 import shutil
 
 import pytest
@@ -10,18 +11,33 @@ from support.commands import prophet_mx, run
 from support.paths import SCRIPTS
 
 JOB = SCRIPTS / "timeline.py"
-LIMIT = 60      # seconds
+LIMIT = 60  # seconds
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-         "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+]
 
 
 @pytest.fixture(scope="module")
 def traces(tmp_path_factory):
     """The traces of a real job of two workers."""
     folder = tmp_path_factory.mktemp("real")
-    run_cluster(JOB, 2, 1, args=[folder, 12, 30_000, 12], timeout=LIMIT, env={
-        "PROPHET_TIMELINE": str(folder / "job.json"), "PROPHET_UNIT": "60000", "PROPHET_BANDWIDTH": "50MB", "PROPHET_WARMUP": "2"})
+    run_cluster(
+        JOB,
+        2,
+        1,
+        args=[folder, 12, 30_000, 12],
+        timeout=LIMIT,
+        env={"PROPHET_TIMELINE": str(folder / "job.json"), "PROPHET_UNIT": "60000", "PROPHET_BANDWIDTH": "50MB", "PROPHET_WARMUP": "2"},
+    )
     return [folder / f"job-{rank}.json" for rank in range(2)]
 
 
@@ -48,13 +64,19 @@ def test_a_browser_shows_the_page(traces, tmp_path):
         return run(CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments, page.as_uri(), expect=0).stdout
 
     content = chromium("--dump-dom")
-    for heading in ("What an iteration is made of", "Wait of the first layer", "Link utilisation", "Step pattern", "One iteration",
-                    "Iteration time"):
+    for heading in (
+        "What an iteration is made of",
+        "Wait of the first layer",
+        "Link utilisation",
+        "Step pattern",
+        "One iteration",
+        "Iteration time",
+    ):
         assert f"<h2>{heading}</h2>" in content
     assert content.count("<svg") == 9 and "layer11" in content and "NaN" not in content and "nan" not in content
     chromium(f"--screenshot={shot}", "--window-size=1110,2400")
     picture = image.open(shot).convert("RGB")
     assert picture.size == (1110, 2400)
     colours = {colour: count for count, colour in picture.getcolors(1 << 24)}
-    for colour in ((0x33, 0x65, 0x9e), (0xcc, 0x66, 0x11), (0x99, 0xc2, 0xe8), (0xd5, 0xd5, 0xd5)):    # both traces' bars, answers, waits
+    for colour in ((0x33, 0x65, 0x9E), (0xCC, 0x66, 0x11), (0x99, 0xC2, 0xE8), (0xD5, 0xD5, 0xD5)):  # both traces' bars, answers, waits
         assert colours.get(colour, 0) > 200, colour

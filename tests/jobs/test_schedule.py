@@ -1,4 +1,5 @@
 """``prophet-mx launch --schedule``: scripts that know nothing of prophet_mx are scheduled, and their result stays the same."""
+
 import os
 import pickle
 import subprocess
@@ -64,7 +65,8 @@ def test_it_is_off_unless_asked_for(schedule):
 def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_variables_are_named(tmp_path):
     """Also: another sitecustomize, as companies have them, runs as before, and the module path of ByteScheduler works."""
     (tmp_path / "sitecustomize.py").write_text("import sys\nsys.custom = __file__\n")
-    (tmp_path / "train.py").write_text(dedent("""
+    (tmp_path / "train.py").write_text(
+        dedent("""
         import sys
         import mxnet as mx
         import sitecustomize
@@ -80,14 +82,22 @@ def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_varia
         kv.pushpull('a', mx.nd.ones(2000000), out=value)
         assert (value == 1).asnumpy().all()
         print('units', kv.stats()['units'], 'policy', kv.stats()['policy'])
-        """))
-    path = os.pathsep.join([package_env(light=False)["PYTHONPATH"], str(tmp_path)])     # the tests' own sitecustomize is not wanted
-    result = job([sys.executable, str(tmp_path / "train.py")], True, workers=1, PYTHONPATH=path,
-                 BYTESCHEDULER_PARTITION="500000", BYTESCHEDULER_CREDIT_TUNING="1", BYTESCHEDULER_SURPRISE="1")
+        """)
+    )
+    path = os.pathsep.join([package_env(light=False)["PYTHONPATH"], str(tmp_path)])  # the tests' own sitecustomize is not wanted
+    result = job(
+        [sys.executable, str(tmp_path / "train.py")],
+        True,
+        workers=1,
+        PYTHONPATH=path,
+        BYTESCHEDULER_PARTITION="500000",
+        BYTESCHEDULER_CREDIT_TUNING="1",
+        BYTESCHEDULER_SURPRISE="1",
+    )
     log = result.workers[0].output
     other = str(tmp_path / "sitecustomize.py")
     assert f"custom {other} {other}" in log
-    assert "units 4 policy credit" in log, log       # 2,000,000 parameters in partitions of 500,000
+    assert "units 4 policy credit" in log, log  # 2,000,000 parameters in partitions of 500,000
     assert "twice: this store is a ScheduledKVStore already" in log
     [line] = [line for line in log.splitlines() if "variables of ByteScheduler" in line and "UNIT" in line]
     assert "BYTESCHEDULER_PARTITION=500000 is taken as PROPHET_UNIT=2000000" in line
@@ -104,7 +114,7 @@ def test_a_program_without_mxnet_is_left_alone():
 
 
 def test_a_python_without_prophet_mx_is_an_error_that_says_so(tmp_path):
-    (tmp_path / "mxnet.py").write_text("")      # of this, only the import matters
+    (tmp_path / "mxnet.py").write_text("")  # of this, only the import matters
     env = {"PYTHONPATH": os.pathsep.join([FOLDER, str(tmp_path)])}
     done = python("-c", "import sys; sys.modules['prophet_mx'] = None; import mxnet", env=env, cwd=tmp_path, expect=1)
     message = f"ImportError: prophet-mx launch --schedule needs prophet_mx, which {os.path.abspath(sys.executable)} does not have"
@@ -116,6 +126,11 @@ def test_the_line_for_other_launchers_puts_the_hook_on_the_path(before):
     [line] = [line for line in (DOCS / "clusters.md").read_text().splitlines() if line.startswith("export PYTHONPATH=")]
     python_here = f'python() {{ PYTHONPATH={PACKAGE_PATH} {sys.executable} "$@"; }}'
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(["bash", "-c", f"{python_here}; {line}; printenv PYTHONPATH"], timeout=LIMIT, stdout=subprocess.PIPE,
-                          env=env if before is None else {**env, "PYTHONPATH": before}, universal_newlines=True)
+    done = subprocess.run(
+        ["bash", "-c", f"{python_here}; {line}; printenv PYTHONPATH"],
+        timeout=LIMIT,
+        stdout=subprocess.PIPE,
+        env=env if before is None else {**env, "PYTHONPATH": before},
+        text=True,
+    )
     assert done.stdout.strip() == os.pathsep.join([FOLDER] + ([before] if before else []))

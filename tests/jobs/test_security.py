@@ -1,5 +1,6 @@
 """What docs/security.md promises: where a job's processes listen, what is in the list of processes, which files there are, and that no
 shell sees what a user gives the launcher."""
+
 import re
 import sys
 
@@ -44,7 +45,7 @@ def test_a_job_on_this_machine_listens_on_the_loopback_only_shows_no_variable_an
     output = run_cluster(LOOK, 2, 2, env={"SECRET": SECRET, **{name: str(folder) for name, folder in folders.items()}}).logs()
     listening = re.findall(r"listens: (\w+) (\S+)", output)
     assert {role for role, _ in listening} == {"scheduler", "server", "worker"}, output
-    assert len(listening) == 5, output          # one of ps-lite for each process: prophet_mx itself listens on nothing
+    assert len(listening) == 5, output  # one of ps-lite for each process: prophet_mx itself listens on nothing
     assert {address for _, address in listening} == {"127.0.0.1"}
     assert "shown:" not in output and output.count("files: []") == 3, output
     assert [path for folder in folders.values() for path in folder.rglob("*")] == []

@@ -1,4 +1,5 @@
 """A setting that one worker has alone: it is rank 0's for all, and the others are told so once, or it is that worker's own business."""
+
 import dataclasses
 import json
 import re
@@ -13,7 +14,7 @@ from support.cluster import run_cluster
 from support.paths import SCRIPTS
 
 JOB = SCRIPTS / "one_worker.py"
-WHOLE, IN_FOURS = 6, 24             # units of an iteration: of six gradients that stay whole, or are cut into four
+WHOLE, IN_FOURS = 6, 24  # units of an iteration: of six gradients that stay whole, or are cut into four
 ITERATIONS = 24
 
 
@@ -31,10 +32,18 @@ def told(output):
 
 SHARED = {
     # What the two workers have; what rank 1 is told; the policy, and the units of an iteration.
-    "set-0": (["0:unit=3000", "0:PROPHET_POLICY=fifo", "1:PROPHET_BANDWIDTH=100Mbit", "1:warmup=1000"],
-              "policy=fifo, not prophet; unit=3000, not auto; bandwidth=auto, not 1.25e+07; warmup=3, not 1000", "fifo", IN_FOURS),
-    "set-1": (["0:PROPHET_BANDWIDTH=100Mbit", "0:warmup=1", "1:unit=3000", "1:PROPHET_POLICY=fifo"],
-              "policy=prophet, not fifo; unit=auto, not 3000; bandwidth=1.25e+07, not auto; warmup=1, not 3", "prophet", WHOLE),
+    "set-0": (
+        ["0:unit=3000", "0:PROPHET_POLICY=fifo", "1:PROPHET_BANDWIDTH=100Mbit", "1:warmup=1000"],
+        "policy=fifo, not prophet; unit=3000, not auto; bandwidth=auto, not 1.25e+07; warmup=3, not 1000",
+        "fifo",
+        IN_FOURS,
+    ),
+    "set-1": (
+        ["0:PROPHET_BANDWIDTH=100Mbit", "0:warmup=1", "1:unit=3000", "1:PROPHET_POLICY=fifo"],
+        "policy=prophet, not fifo; unit=auto, not 3000; bandwidth=1.25e+07, not auto; warmup=1, not 3",
+        "prophet",
+        WHOLE,
+    ),
     "off-0": (["0:policy=off", "1:PROPHET_UNIT=3000"], "policy=off, not prophet", "off", 0),
     "off-1": (["0:PROPHET_UNIT=3000", "1:policy=off"], "policy=prophet, not off; unit=3000, not auto", "prophet", IN_FOURS),
 }
@@ -45,7 +54,7 @@ def test_rank_0_decides_and_the_other_is_told_once(settings, other, policy, unit
     outputs, results = by_rank(*settings, f"1:timeline={tmp_path / 'trace.json'}")
     assert [told(output) for output in outputs] == [[], [other]]
     assert [result[:2] for result in results] == 2 * [[policy, str(units * ITERATIONS)]]
-    if policy != "off":                             # both have learned, and use rank 0's orders
+    if policy != "off":  # both have learned, and use rank 0's orders
         assert all(int(result[3]) > 0 for result in results)
         assert all(f"the order of {units} units follows the profile now" in output for output in outputs)
         events = json.loads((tmp_path / "trace-1.json").read_text(encoding="utf-8"))
@@ -59,9 +68,20 @@ def test_all_other_settings_are_a_workers_own(rank, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.2", 0))
         port = free.getsockname()[1]
-    local = {"window": 1, "lead": 1, "drain": "predicted", "profile": tmp_path / "profile.json", "timeline": tmp_path / "trace.json",
-             "timeline_limit": 2000000, "log_level": "debug", "log_every": 5, "metrics_port": port - rank, "metrics_host": "127.0.0.2",
-             "stall_warn": 30, "stall_abort": 35}
+    local = {
+        "window": 1,
+        "lead": 1,
+        "drain": "predicted",
+        "profile": tmp_path / "profile.json",
+        "timeline": tmp_path / "trace.json",
+        "timeline_limit": 2000000,
+        "log_level": "debug",
+        "log_every": 5,
+        "metrics_port": port - rank,
+        "metrics_host": "127.0.0.2",
+        "stall_warn": 30,
+        "stall_abort": 35,
+    }
     outputs, results = by_rank(*(f"{rank}:PROPHET_{name.upper()}={value}" for name, value in local.items()), env={"PROPHET_UNIT": "3000"})
     assert {field.name for field in dataclasses.fields(Config)} == {*local, "policy", "unit", "bandwidth", "warmup"}
     assert all(told(output) == [] for output in outputs)

@@ -1,4 +1,5 @@
 """``prophet-mx launch --hostfile``: real ssh connections to a real sshd on loopback, that has two addresses and so is two hosts."""
+
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from support.commands import prophet_mx, run
 from support.processes import PYTHON, alive, assert_gone, pids_in, running_launcher
 from support.sshd import ADDRESSES, running_sshd
 
-LIMIT = 50      # seconds: far more than any job here needs
+LIMIT = 50  # seconds: far more than any job here needs
 NASTY = "two words, 'single' \"double\" $HOME `id` ; \\ & * \t\u00fc"
 
 
@@ -30,8 +31,13 @@ def hosts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sshd")
     (folder / "hosts").write_text("# two names of this machine\n" + "".join(f"{address} slots=2\n" for address in ADDRESSES))
     with running_sshd(folder) as options:
-        yield ["--hostfile", str(folder / "hosts"), "--env", "PYTHONPATH",
-               *(word for option in options for word in ("--ssh-option", option))]
+        yield [
+            "--hostfile",
+            str(folder / "hosts"),
+            "--env",
+            "PYTHONPATH",
+            *(word for option in options for word in ("--ssh-option", option)),
+        ]
 
 
 def launch(*arguments, **more):
@@ -51,7 +57,8 @@ SLEEPER = """
 def test_a_real_job_on_two_hosts(hosts, tmp_path):
     """MXNet's own servers and sockets; a script that knows nothing of prophet_mx; what it sees of its environment, and what all users
     see of it: the command in its own process and in the launcher's, variables nowhere."""
-    (tmp_path / "train.py").write_text(dedent("""
+    (tmp_path / "train.py").write_text(
+        dedent("""
         import json, os, psutil, sys
         import mxnet as mx
         kv = mx.kv.create('dist_sync')
@@ -71,11 +78,34 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
         print('SEEN ' + json.dumps({'rank': kv.rank, 'sum': [float(value.min().asscalar()), float(value.max().asscalar())],
                                     'units': kv.stats()['units'], 'arguments': sys.argv[1:], 'folder': os.getcwd(),
                                     'env': {name: os.environ.get(name) for name in names}}))
-        """))
-    done = launch(*hosts, "-n", "2", "-s", "2", "--schedule", "--chdir", str(tmp_path), "--env", "NASTY",
-                  "--env", "OMP_NUM_THREADS=1", "--env", "SECRET", "--", sys.executable, "train.py", NASTY,
-                  NASTY=NASTY, SECRET="only-in-the-environment-51ac", PROPHET_POLICY="fifo", MXNET_HERE="forwarded", PORT="1",
-                  OTHER="not forwarded")
+        """)
+    )
+    done = launch(
+        *hosts,
+        "-n",
+        "2",
+        "-s",
+        "2",
+        "--schedule",
+        "--chdir",
+        str(tmp_path),
+        "--env",
+        "NASTY",
+        "--env",
+        "OMP_NUM_THREADS=1",
+        "--env",
+        "SECRET",
+        "--",
+        sys.executable,
+        "train.py",
+        NASTY,
+        NASTY=NASTY,
+        SECRET="only-in-the-environment-51ac",
+        PROPHET_POLICY="fifo",
+        MXNET_HERE="forwarded",
+        PORT="1",
+        OTHER="not forwarded",
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     seen = [json.loads(line.partition("SEEN ")[2]) for line in done.stdout.splitlines() if "SEEN " in line]
     assert sorted(worker["rank"] for worker in seen) == [0, 1], done.stdout
@@ -83,9 +113,16 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
     for worker in seen:
         assert worker["sum"] == [3.0, 3.0] and worker["units"] >= 3
         assert worker["arguments"] == [NASTY] and worker["folder"] == str(tmp_path)
-        assert worker["env"] == {"DMLC_NODE_HOST": worker["env"]["DMLC_NODE_HOST"], "DMLC_PS_ROOT_URI": ADDRESSES[0],
-                                 "OMP_NUM_THREADS": "1", "PROPHET_POLICY": "fifo", "NASTY": NASTY, "MXNET_HERE": "forwarded",
-                                 "PORT": None, "OTHER": None}
+        assert worker["env"] == {
+            "DMLC_NODE_HOST": worker["env"]["DMLC_NODE_HOST"],
+            "DMLC_PS_ROOT_URI": ADDRESSES[0],
+            "OMP_NUM_THREADS": "1",
+            "PROPHET_POLICY": "fifo",
+            "NASTY": NASTY,
+            "MXNET_HERE": "forwarded",
+            "PORT": None,
+            "OTHER": None,
+        }
     assert "SHOWN" not in done.stdout, done.stdout
     assert "[launch] 127.0.0.1: scheduler, server 0, worker 0" in done.stdout
     assert "[launch] 127.0.0.2: server 1, worker 1" in done.stdout
@@ -93,12 +130,22 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
 
 
 def test_a_remote_failure_ends_all_processes_on_all_hosts(hosts):
-    done = launch(*hosts, "-n", "2", "-s", "1", "--", *PYTHON, dedent(SLEEPER) + dedent("""
+    done = launch(
+        *hosts,
+        "-n",
+        "2",
+        "-s",
+        "1",
+        "--",
+        *PYTHON,
+        dedent(SLEEPER)
+        + dedent("""
         if os.environ['DMLC_NODE_HOST'] == '127.0.0.2':
             time.sleep(1.5)
             sys.exit('it broke')
         time.sleep(1000)
-        """))
+        """),
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "[worker 1] it broke" in done.stdout
     assert "[launch] worker 1 ended with code 1; ending scheduler, server 0, worker 0" in done.stdout
@@ -114,7 +161,7 @@ def test_ctrl_c_ends_all_processes_on_all_hosts(hosts, stubborn):
         assert all(map(alive, pids))
         launcher.send_signal(signal.SIGINT)
         assert launcher.wait(LIMIT) == 130
-        assert_gone(pids, within=0.5)      # when the launcher returns, they have ended
+        assert_gone(pids, within=0.5)  # when the launcher returns, they have ended
 
 
 def test_nothing_is_left_on_the_hosts_when_the_launcher_is_killed(hosts):
@@ -145,7 +192,7 @@ def test_a_host_that_falls_silent_ends_the_job(hosts):
             assert time.monotonic() - began < LIMIT / 2
             assert "ended with code 255 (ssh's code for a connection that failed); ending" in launcher.stdout.read().decode()
             assert_gone(pids[:-2], within=0.5)
-            assert all(map(alive, pids[-2:]))           # on the silent host
+            assert all(map(alive, pids[-2:]))  # on the silent host
         finally:
             sshd.resume()
         assert_gone(pids)
@@ -153,10 +200,11 @@ def test_a_host_that_falls_silent_ends_the_job(hosts):
 
 def test_what_cannot_work_says_why(hosts, tmp_path):
     for arguments, code, parts in [
-            (["--chdir", "/no/such/folder"], 2, ["/no/such/folder", "cannot be entered", "--chdir"]),
-            (["--python", "/no/such/python"], 127, ["/no/such/python"]),
-            (["--ssh-option", "Port=1"], 255, ["ended with code 255 (ssh's code for a connection that failed)"]),
-            ([], 2, ["no-such-program"])]:
+        (["--chdir", "/no/such/folder"], 2, ["/no/such/folder", "cannot be entered", "--chdir"]),
+        (["--python", "/no/such/python"], 127, ["/no/such/python"]),
+        (["--ssh-option", "Port=1"], 255, ["ended with code 255 (ssh's code for a connection that failed)"]),
+        ([], 2, ["no-such-program"]),
+    ]:
         # ssh takes the first value of an option.
         done = launch(*arguments, *hosts, "-n", "1", "-s", "1", "--", "no-such-program")
         assert done.returncode == code, done.stdout + done.stderr
@@ -164,8 +212,20 @@ def test_what_cannot_work_says_why(hosts, tmp_path):
 
 
 def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
-    done = launch(*hosts, "-n", "1", "-s", "1", "--dry-run", "--port", "12345", "--", *PYTHON,
-                  "import os, sys; print(sys.argv[1:], os.environ['DMLC_ROLE'])", NASTY)
+    done = launch(
+        *hosts,
+        "-n",
+        "1",
+        "-s",
+        "1",
+        "--dry-run",
+        "--port",
+        "12345",
+        "--",
+        *PYTHON,
+        "import os, sys; print(sys.argv[1:], os.environ['DMLC_ROLE'])",
+        NASTY,
+    )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler on 127.0.0.1", "# server 0 on 127.0.0.1", "# worker 0 on 127.0.0.1"]
@@ -178,9 +238,20 @@ def test_a_command_of_the_dry_run_does_what_the_launcher_would(hosts):
 
 # --- without a host that answers ---
 
+
 def test_a_dry_run_on_this_machine_can_be_run_in_a_shell():
-    done = launch("-n", "2", "--dry-run", "--port", "12345", "--env", "A=" + NASTY, "--", *PYTHON,
-                  "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])")
+    done = launch(
+        "-n",
+        "2",
+        "--dry-run",
+        "--port",
+        "12345",
+        "--env",
+        "A=" + NASTY,
+        "--",
+        *PYTHON,
+        "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])",
+    )
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler", "# server 0", "# worker 0", "# worker 1"]
     assert run("sh", "-c", lines[-1]).stdout == f"worker 12345 {NASTY}\n"
@@ -195,8 +266,17 @@ def test_a_host_that_never_answers_is_a_failure(tmp_path):
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen(8)
-        done = prophet_mx("launch", "--hostfile", str(tmp_path / "hosts"), "--ssh-option", f"Port={silent.getsockname()[1]}",
-                   "--ssh-option", "ConnectTimeout=1", "--", "true")
+        done = prophet_mx(
+            "launch",
+            "--hostfile",
+            str(tmp_path / "hosts"),
+            "--ssh-option",
+            f"Port={silent.getsockname()[1]}",
+            "--ssh-option",
+            "ConnectTimeout=1",
+            "--",
+            "true",
+        )
     assert done.returncode == 255, done.stdout + done.stderr
     assert "ended with code 255 (ssh's code for a connection that failed)" in done.stdout
 

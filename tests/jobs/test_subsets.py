@@ -1,4 +1,5 @@
 """Jobs in which every iteration trains other parameters, some of which come late."""
+
 import json
 
 import pytest
@@ -7,15 +8,17 @@ from support.cluster import run_cluster
 from support.paths import SCRIPTS
 
 JOB = SCRIPTS / "subsets.py"
-UNIT = 16384        # bytes: up to 15 slices of a parameter
+UNIT = 16384  # bytes: up to 15 slices of a parameter
 
 
 @pytest.fixture
 def train(tmp_path):
     """Run the job; what its workers wrote, with all outputs."""
+
     def run(kind, variant):
         result = run_cluster(JOB, 2, 2, args=[kind, variant, tmp_path], env={"PROPHET_UNIT": str(UNIT)})
         return [json.loads((tmp_path / f"{kind}-{variant}-{rank}.json").read_text()) for rank in range(2)], result.logs()
+
     return run
 
 
@@ -24,7 +27,7 @@ def check_scheduled(workers, logs):
         stats = worker["stats"]
         assert stats["failure"] == "", logs
         assert stats["bytes"] == worker["pushed"]
-        assert stats["units"] >= stats["bytes"] / UNIT                      # sliced
+        assert stats["units"] >= stats["bytes"] / UNIT  # sliced
     assert "scheduling has ended" not in logs
 
 

@@ -1,4 +1,5 @@
 """The timeline: what it shows of real jobs, and that a trace is whole whatever happens to the job."""
+
 import json
 import mmap
 import os
@@ -19,9 +20,9 @@ from support.paths import SCRIPTS
 from support.traces import load
 
 JOB = SCRIPTS / "timeline.py"
-TIMEOUT = 60            # seconds; a job takes 3 to 5 where it has two cores to itself
+TIMEOUT = 60  # seconds; a job takes 3 to 5 where it has two cores to itself
 LAYERS, ELEMENTS = 8, 30_000
-UNIT = 40_000           # bytes: 3 units a layer
+UNIT = 40_000  # bytes: 3 units a layer
 UNITS = 3 * LAYERS
 
 
@@ -56,7 +57,7 @@ def test_each_worker_writes_its_own_trace(whole):
         head = head_of(events)
         assert (head["rank"], head["workers"], head["servers"], head["policy"]) == (rank, 2, 1, "prophet")
         assert stat.S_IMODE((folder / f"trace-{rank}.json").stat().st_mode) == 0o600
-    assert not {e["pid"] for e in traces[0]} & {e["pid"] for e in traces[1]}        # so that two can be shown as one
+    assert not {e["pid"] for e in traces[0]} & {e["pid"] for e in traces[1]}  # so that two can be shown as one
 
 
 def test_every_unit_of_every_iteration_is_there(whole):
@@ -81,7 +82,7 @@ def test_gradient_blocks_are_those_of_the_statistics_and_fit_their_interval(whol
         wires = Counter(event["args"]["block"] for event in slices(events, "wire") if "block" in event["args"])
         assert wires == {number: block["units"] for number, block in blocks.items()}
         steps = max(event["args"]["step"] for event in slices(events, "step"))
-        assert all(0 <= block["step"] < steps and block["predicted"] > 0 for block in blocks.values())      # the last one has no interval
+        assert all(0 <= block["step"] < steps and block["predicted"] > 0 for block in blocks.values())  # the last one has no interval
 
 
 def test_a_unit_waits_travels_is_answered_and_unpacked_in_that_order(whole):
@@ -114,7 +115,7 @@ def test_slices_of_a_row_nest(whole):
 def test_iterations_steps_gaps_and_counters(whole):
     for events in whole[0]:
         iterations = slices(events, "iteration")
-        assert [event["args"]["iteration"] for event in iterations] == list(range(7))    # the last one has no end
+        assert [event["args"]["iteration"] for event in iterations] == list(range(7))  # the last one has no end
         assert all(a["ts"] + a["dur"] == b["ts"] for a, b in zip(iterations, iterations[1:]))
         # Warm-up is the iterations 1 and 2; from 4 or 5 on there are steps, of all units together.
         for iteration in (5, 6, 7):
@@ -131,27 +132,42 @@ def test_start_and_stop_at_run_time_and_nothing_when_off(tmp_path):
     for worker in result.workers:
         states = [line.split(" threads ")[1] for line in worker.output.splitlines() if " threads " in line]
         running = [state.startswith("['prophet_mx-timeline']") for state in states]
-        assert running == [False, True, False, True, False], worker.output     # before, on, off, on, off
+        assert running == [False, True, False, True, False], worker.output  # before, on, off, on, off
         assert states[0] == "[] files []"
     assert len(list(tmp_path.iterdir())) == 4
     for part in range(2):
         for rank in range(2):
             events = load(tmp_path / f"part{part}.{rank}.json")
             numbers = Counter(event["args"]["iteration"] for event in slices(events, "answer"))
-            first = 4 + 6 * part                                    # 4 iterations, then 3 + 1 with it and 2 without
+            first = 4 + 6 * part  # 4 iterations, then 3 + 1 with it and 2 without
             assert numbers == {first: UNITS, first + 1: UNITS, first + 2: UNITS, first + 3: UNITS}, result.logs()
             assert Counter(event["args"]["iteration"] for event in slices(events, "unpack")) == numbers
 
 
 def test_the_trace_of_a_killed_worker_is_whole(tmp_path):
     result = run(tmp_path, LAYERS, ELEMENTS, 1, "kill", expect=137, PROPHET_TIMELINE=str(tmp_path / "{rank}.trace"))
-    for rank in range(2):                                           # the other one is ended by the launcher
+    for rank in range(2):  # the other one is ended by the launcher
         assert len(slices(load(tmp_path / f"{rank}.trace"), "answer")) > 5 * UNITS, result.logs()
 
 
 def test_the_trace_of_a_job_that_was_ended_with_ctrl_c_is_whole(tmp_path):
-    done = prophet_mx("launch", "--timeout", TIMEOUT, "--", sys.executable, JOB, tmp_path, LAYERS, ELEMENTS, 1, "interrupt",
-                      env={"PROPHET_TIMELINE": str(tmp_path / "t.json")}, timeout=2 * TIMEOUT, merged=True, expect=130)
+    done = prophet_mx(
+        "launch",
+        "--timeout",
+        TIMEOUT,
+        "--",
+        sys.executable,
+        JOB,
+        tmp_path,
+        LAYERS,
+        ELEMENTS,
+        1,
+        "interrupt",
+        env={"PROPHET_TIMELINE": str(tmp_path / "t.json")},
+        timeout=2 * TIMEOUT,
+        merged=True,
+        expect=130,
+    )
     for rank in range(2):
         assert len(slices(load(tmp_path / f"t-{rank}.json"), "answer")) > 5 * UNITS, done.stdout
 
@@ -164,9 +180,9 @@ def test_a_trace_stays_under_its_limit_and_samples_a_long_job(tmp_path):
         events = load(path)
         found = Counter(event["args"]["iteration"] for event in slices(events, "answer"))
         numbers = sorted(number for number, units in found.items() if units == 20)
-        assert numbers[:20] == list(range(20)), result.logs()                       # the start of the job as a whole
+        assert numbers[:20] == list(range(20)), result.logs()  # the start of the job as a whole
         assert numbers[-1] >= 200 and numbers[-1] % 10 == 0 and len(numbers) < 200, numbers
-        assert len(slices(events, "iteration")) > 500                               # iteration times all the same
+        assert len(slices(events, "iteration")) > 500  # iteration times all the same
 
 
 def test_a_full_disk_ends_the_timeline_and_not_the_job(tmp_path):
@@ -206,5 +222,5 @@ def test_the_file_of_a_killed_writer_is_whole(tmp_path):
         text = path.read_bytes()
         if not text.endswith(END):
             assert len(text) % mmap.PAGESIZE < len(END), text[-300:]
-            text = text[:text.rindex(b",\n", 0, -len(END))] + END
+            text = text[: text.rindex(b",\n", 0, -len(END))] + END
         assert len(json.loads(text)) > 50

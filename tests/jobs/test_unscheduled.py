@@ -1,4 +1,5 @@
 """What is not scheduled: other versions of MXNet, stores that are not dist_sync's, MXNet's own P3. It behaves as without the wrapper."""
+
 from support.cluster import run_cluster
 
 REASON = "gradient traffic is not scheduled: "

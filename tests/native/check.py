@@ -9,6 +9,7 @@ valgrind    Memcheck on a build without sanitizers: uninitialised values, which 
 Exit code 0: nothing was found; 1: something was, as printed; 2: a tool is missing. What is suppressed, and why, is in the files
 thread.supp and valgrind.supp beside this one.
 """
+
 import argparse
 import os
 import re
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 KINDS = {"address": "address,undefined", "thread": "thread", "valgrind": "none"}
 LIBRARIES = {"address": ["libasan.so", "libubsan.so"], "thread": ["libtsan.so"], "valgrind": []}
-LIMIT = 1500            # seconds for one command
+LIMIT = 1500  # seconds for one command
 
 
 def missing(kind: str) -> str:
@@ -65,8 +66,17 @@ def environment(kind: str, library: Path) -> Dict[str, str]:
 
 def run(command: List[str], env: Dict[str, str], cwd: Path = HERE) -> str:
     """The output of a command; SystemExit with it if it fails."""
-    done = subprocess.run(command, env=env, cwd=str(cwd), timeout=LIMIT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, universal_newlines=True, errors="replace")
+    done = subprocess.run(
+        command,
+        env=env,
+        cwd=str(cwd),
+        timeout=LIMIT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
     if done.returncode != 0:
         print(done.stdout[-20000:])
         print(f"check-native: {' '.join(command)}: ended with {done.returncode}")

@@ -5,6 +5,7 @@ usage: engine.py ITERATIONS
 The driver and the parameters' data path are those that ship. The store is MXNet's 'local' one, which needs no other process; what comes
 back is checked.
 """
+
 import sys
 
 import mxnet as mx
@@ -29,11 +30,16 @@ class Layer:
         keys = [100 * index + part for part in range(slices)]
         for key, array in zip(keys, arrays):
             store.init(key, mx.nd.zeros(array.shape))
-        units = [driver.new_unit(4 * array.size, part % 2, index, 100 * index + part, 100 * index + part)
-                 for part, array in enumerate(arrays)]
+        units = [
+            driver.new_unit(4 * array.size, part % 2, index, 100 * index + part, 100 * index + part) for part, array in enumerate(arrays)
+        ]
         self.arrays = arrays
-        self.native = _core.Parameter(driver, store.handle.value, self.buffer.handle.value,
-                                      [(unit, array.handle.value, key) for unit, array, key in zip(units, arrays, keys)])
+        self.native = _core.Parameter(
+            driver,
+            store.handle.value,
+            self.buffer.handle.value,
+            [(unit, array.handle.value, key) for unit, array, key in zip(units, arrays, keys)],
+        )
 
 
 def main():
@@ -59,7 +65,7 @@ def main():
                     assert (values == iteration + place).all(), (policy, iteration, place, values)
         if iterations % 2:
             mx.nd.waitall()
-        driver.stop()                       # with an even number, in the middle of things
+        driver.stop()  # with an even number, in the middle of things
         mx.nd.waitall()
         assert driver.snapshot()["units"] == iterations * sum(len(layer.arrays) for layer in layers), driver.snapshot()
     print(f"engine: {iterations} iterations of 3 policies with {_core.__file__}", flush=True)

@@ -4,6 +4,7 @@ usage: stress.py ROUNDS [SEED]
 
 MXNet is not loaded. The events and what is checked are those of tests/support/scheduler_model.py; the driver's thread runs beside Python's.
 """
+
 import random
 import sys
 import threading
@@ -39,9 +40,16 @@ def wrong_use(model, rng):
     """Numbers of units and links that do not exist are refused and change nothing."""
     scheduler, bad = model.scheduler, rng.choice([-2, -1, len(model.units), 10**6, 2**31 - 1])
     link = rng.choice([-1, model.links, 10**6])
-    for call in (lambda: scheduler.ready(bad, 0, 0.0), lambda: scheduler.done(bad, 0.0), lambda: scheduler.unit_state(bad),
-                 lambda: scheduler.drained(link, 5, 0.0), lambda: scheduler.link_state(link), lambda: scheduler.set_link(link, rate=1.0),
-                 lambda: scheduler.set_steps([0, 7], [0.0]), lambda: scheduler.add_unit(-1, 0, 0)):
+    for call in (
+        lambda: scheduler.ready(bad, 0, 0.0),
+        lambda: scheduler.done(bad, 0.0),
+        lambda: scheduler.unit_state(bad),
+        lambda: scheduler.drained(link, 5, 0.0),
+        lambda: scheduler.link_state(link),
+        lambda: scheduler.set_link(link, rate=1.0),
+        lambda: scheduler.set_steps([0, 7], [0.0]),
+        lambda: scheduler.add_unit(-1, 0, 0),
+    ):
         try:
             call()
         except ValueError:
@@ -79,7 +87,7 @@ def driver(rng):
     assert made.unit_facts(179)["bytes"] > 0 and made.unit_facts(180)["bytes"] == 0
     made.stop()
     if rng.random() < 0.5:
-        made.start()            # and once more; the second end is by the destructor
+        made.start()  # and once more; the second end is by the destructor
 
 
 def main():

@@ -1,4 +1,5 @@
 """What 'make check-native' runs under sanitizers, here on the ordinary build and short; and its own parts."""
+
 import sys
 from pathlib import Path
 

@@ -1,4 +1,5 @@
 """A link that is cut and one that is slow."""
+
 import subprocess
 import time
 
@@ -24,7 +25,7 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
         with FaultJob(2, 1, {**SHORT, "PROPHET_UNIT": "40000", "LARGEST": "300000"}, spawn) as job:
             job.runs(10, 40)
             # For 1.2 MB of each of two workers. The queue has room for a whole iteration: it is slow, but nothing is lost.
-            job.hold()                  # what is on its way while the queue is made anew would be lost
+            job.hold()  # what is on its way while the queue is made anew would be lost
             bed.set_rate(1e6, Shape.for_rate(1e6, queue_time=3))
             job.release()
             job.runs(1, 30)
@@ -35,7 +36,7 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
             bed.set_rate(125e6)
             job.hold()
             link("down")
-            job.release()               # what is sent from now on gets nowhere
+            job.release()  # what is sent from now on gets nowhere
             cut = time.monotonic()
             for label in job.workers:
                 job.says(label, "are not acknowledged and sent again: the network to it is cut", WARN + LATE + LOAD, cut)

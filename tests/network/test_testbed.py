@@ -1,4 +1,5 @@
 """The testbed: what it gives, a short job on it, and that it leaves nothing behind, however it ends."""
+
 import csv
 import os
 import signal
@@ -16,8 +17,18 @@ from support.paths import ROOT
 
 pytestmark = pytest.mark.alone
 
-CELL = ["-m", "benchmarks.run", "--cell", "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
-        "--methods", "pushpull", "--repeats", "1", "--warmup", "2"]
+CELL = [
+    "-m",
+    "benchmarks.run",
+    "--cell",
+    "{profile},scale=1,compute=0.2,workers=2,servers=1,rate=200Mbit",
+    "--methods",
+    "pushpull",
+    "--repeats",
+    "1",
+    "--warmup",
+    "2",
+]
 
 
 def small_profile(path=None):
@@ -51,7 +62,7 @@ def start_cell(tmp_path, *more):
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 90
     inside = []
-    while len(inside) < 4:                                     # scheduler, server, two workers
+    while len(inside) < 4:  # scheduler, server, two workers
         assert process.poll() is None and time.monotonic() < deadline, (tmp_path / "log").read_text()
         time.sleep(0.1)
         inside = [pid for name in namespaces_of(process.pid) for pid in network._pids(name)]
@@ -61,7 +72,7 @@ def start_cell(tmp_path, *more):
 def test_links_give_their_rate_both_ways_and_queue_little():
     before = host_links()
     with Testbed(workers=2, servers=1, rate=25e6) as bed:
-        assert len(namespaces_of(os.getpid())) == 4            # one per node, one for the bridge
+        assert len(namespaces_of(os.getpid())) == 4  # one per node, one for the bridge
         assert host_links() == before
         goodput = measure(bed, seconds=1.5)
     assert 0.7 * 25e6 < goodput.up <= 25e6 and 0.7 * 25e6 < goodput.down <= 25e6
@@ -81,9 +92,9 @@ def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):
     log = (tmp_path / "log").read_text()
     assert code == 0, log
     with open(tmp_path / "short.csv", newline="") as file:
-        row, = csv.DictReader(file)
+        (row,) = csv.DictReader(file)
     assert row["method"] == "pushpull" and row["wrong"] == "0" and int(row["iterations"]) == 10
-    assert float(row["time_ms"]) >= 200                        # it computes for 0.2 s
+    assert float(row["time_ms"]) >= 200  # it computes for 0.2 s
     assert 0 < float(row["server_cpu_percent"]) < 200 and 20 < float(row["memory_mb"]) < 2000
     assert float(row["time_over_bound"]) == pytest.approx(float(row["time_ms"]) / float(row["bound_ms"]), abs=0.01)
     assert "| pushpull |" in (tmp_path / "short.md").read_text() and "benchmarks.run" in (tmp_path / "short.md").read_text()
@@ -106,11 +117,11 @@ def test_what_a_killed_testbed_left_is_removed_by_the_next_start(tmp_path):
     process, inside = start_cell(tmp_path, "--iterations", "1000")
     process.kill()
     process.wait(timeout=60)
-    assert namespaces_of(process.pid)                          # nobody could clean up
+    assert namespaces_of(process.pid)  # nobody could clean up
     with Testbed(workers=1, servers=1, rate=25e6):
         assert namespaces_of(process.pid) == []
         assert not [pid for pid in inside if alive(pid)]
-        assert len(namespaces_of(os.getpid())) == 3            # a living testbed is left alone by another start
+        assert len(namespaces_of(os.getpid())) == 3  # a living testbed is left alone by another start
         assert subprocess.run([sys.executable, "-m", "benchmarks.testbed", "clean"], cwd=ROOT).returncode == 0
         assert len(namespaces_of(os.getpid())) == 3
     assert namespaces_of(os.getpid()) == []
@@ -128,6 +139,7 @@ def test_the_network_is_removed_when_building_it_fails(monkeypatch):
         if command[0] == "tc":
             raise TestbedError("tc failed")
         real(*command)
+
     monkeypatch.setattr(network, "_run", fail_late)
     with pytest.raises(TestbedError, match="tc failed"), Testbed(workers=1, servers=1, rate=25e6):
         pass

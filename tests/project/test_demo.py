@@ -1,4 +1,5 @@
 """The digits example, run as a user runs it: a real job of one server and two workers."""
+
 import re
 
 import pytest
@@ -11,7 +12,7 @@ for module in ("mxnet", "PIL", "sklearn", "tqdm"):
     pytest.importorskip(module)
 
 EXAMPLE = ROOT / "examples" / "mxnet-image-classification" / "train_digits.py"
-LIMIT = 120     # seconds; alone on the machine it takes a tenth of that
+LIMIT = 120  # seconds; alone on the machine it takes a tenth of that
 
 
 def train(data_dir, *args, **kwargs):
@@ -28,17 +29,17 @@ def value_of(result, title):
     """The rest of rank 0's closing line that starts with ``title``."""
     lines = [line for worker in result.workers for line in worker.output.splitlines() if line.startswith(title)]
     assert len(lines) == 1, f"{len(lines)} lines start with {title!r}\n{result.logs()}"
-    return lines[0][len(title):].strip()
+    return lines[0][len(title) :].strip()
 
 
 def test_trains_and_reports(tmp_path):
     data = tmp_path / "made" / "by the script"
-    result = train(data, "--epochs", "2", "--require-accuracy", "0.6", env={"PROPHET_BANDWIDTH": "1Gbit"})     # no gradient is cut then
+    result = train(data, "--epochs", "2", "--require-accuracy", "0.6", env={"PROPHET_BANDWIDTH": "1Gbit"})  # no gradient is cut then
     found = accuracies(result)
     assert set(found) == {0, 1}, result.logs()
-    assert min(found.values()) >= 0.6                       # by chance: 0.1
+    assert min(found.values()) >= 0.6  # by chance: 0.1
     bars = [worker.output.count("epoch  2/2: 100%") for worker in result.workers]
-    assert sorted(map(bool, bars)) == [False, True], result.logs()     # on rank 0 only
+    assert sorted(map(bool, bars)) == [False, True], result.logs()  # on rank 0 only
     assert float(value_of(result, "samples/s").split()[0].replace(",", "")) > 0
     assert value_of(result, "policy") == "prophet"
     assert value_of(result, "drain read from") in ("tcp", "nic", "predicted")

@@ -1,10 +1,12 @@
 """The Dockerfile, as far as it can be checked without a container engine."""
+
 import os
 import re
 import shutil
 import subprocess
 
 import pytest
+
 from support.paths import ROOT
 
 INSTRUCTION = re.compile(r"(ARG|FROM|ENV|RUN|USER|WORKDIR|COPY|CMD) +(.*)", re.DOTALL)
@@ -57,9 +59,15 @@ def test_the_base_and_mxnet_are_build_arguments_with_cuda_11_2_as_the_default():
 
 def test_the_makefile_installs_what_the_argument_says():
     make = shutil.which("make") or pytest.skip("needs make")
-    text = subprocess.run([make, "-s", "-f", "Makefile", "-f", "-", "shown"], cwd=str(ROOT),
-                          env={"PATH": os.environ["PATH"], "MXNET": "cu112"}, input="shown:\n\t@echo $(EXTRAS)\n",
-                          stdout=subprocess.PIPE, universal_newlines=True, timeout=30).stdout
+    text = subprocess.run(
+        [make, "-s", "-f", "Makefile", "-f", "-", "shown"],
+        cwd=str(ROOT),
+        env={"PATH": os.environ["PATH"], "MXNET": "cu112"},
+        input="shown:\n\t@echo $(EXTRAS)\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=30,
+    ).stdout
     extras = text.split()[0].split(",")
     assert extras[0] == "cu112" and "cpu" not in extras
     assert set(extras) <= set(extras_of(ROOT / "pyproject.toml"))
@@ -68,9 +76,9 @@ def test_the_makefile_installs_what_the_argument_says():
 def test_every_command_is_a_shell_script_that_parses():
     for run in all_of("RUN"):
         for shell in ("bash", "sh"):
-            done = subprocess.run([shell, "-n", "-c", run], stderr=subprocess.PIPE, universal_newlines=True, timeout=30)
+            done = subprocess.run([shell, "-n", "-c", run], stderr=subprocess.PIPE, text=True, timeout=30)
             assert done.returncode == 0, f"{run}\n{done.stderr}"
-        assert ";" not in run                       # with '&&' a failed step fails the build
+        assert ";" not in run  # with '&&' a failed step fails the build
     assert all_of("CMD") == ['["prophet-mx", "doctor"]']
 
 
@@ -83,8 +91,19 @@ def test_what_is_copied_exists_and_nothing_built_is():
     assert ".git" in ignored
     for pattern in (ROOT / ".gitignore").read_text(encoding="utf-8").split():
         assert pattern.strip("/") in [name.replace("**/", "") for name in ignored], f"{pattern} of .gitignore would be copied"
-    for needed in ("Makefile", "setup.py", "prophet_mx", "_ext", "tests", "docs", "mkdocs.yml", "README.md", "MANIFEST.in",
-                   "pyproject.toml", "LICENSE"):
+    for needed in (
+        "Makefile",
+        "setup.py",
+        "prophet_mx",
+        "_ext",
+        "tests",
+        "docs",
+        "mkdocs.yml",
+        "README.md",
+        "MANIFEST.in",
+        "pyproject.toml",
+        "LICENSE",
+    ):
         assert needed not in ignored
 
 
@@ -103,10 +122,14 @@ def test_packages_exist():
     """In this system's lists, which are not those of the image: names seldom change."""
     if shutil.which("apt-cache") is None:
         pytest.skip("needs apt-cache")
-    policy = subprocess.run(["apt-cache", "policy", *packages()], stdout=subprocess.PIPE, universal_newlines=True, timeout=60,
-                            env={**os.environ, "LC_ALL": "C"}).stdout
-    known = {name for name, candidate in re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (\S+)", policy, re.MULTILINE)
-             if candidate != "(none)"}
+    policy = subprocess.run(
+        ["apt-cache", "policy", *packages()], stdout=subprocess.PIPE, text=True, timeout=60, env={**os.environ, "LC_ALL": "C"}
+    ).stdout
+    known = {
+        name
+        for name, candidate in re.findall(r"^(\S+):\n  Installed: .*\n  Candidate: (\S+)", policy, re.MULTILINE)
+        if candidate != "(none)"
+    }
     if not known:
         pytest.skip("apt has no package lists here")
     assert set(packages()) <= known
@@ -117,9 +140,9 @@ def test_it_runs_as_a_user_who_owns_the_folder():
     [user] = all_of("USER")
     assert user not in ("root", "0") and any(f"useradd --create-home --uid 1000 {user}" in run for run in all_of("RUN"))
     [folder] = all_of("WORKDIR")
-    assert any(f"install -d -o {user} -g {user} {folder}" in run for run in all_of("RUN")[:names.index("USER")])
+    assert any(f"install -d -o {user} -g {user} {folder}" in run for run in all_of("RUN")[: names.index("USER")])
     assert all(f"--chown={user}:{user}" in copy for copy in all_of("COPY"))
-    after = [arguments for name, arguments in DOCKERFILE[names.index("USER"):] if name == "RUN"]
+    after = [arguments for name, arguments in DOCKERFILE[names.index("USER") :] if name == "RUN"]
     assert after and any("make build" in run for run in after) and not any("apt-get" in run for run in after)
     [path] = [argument for argument in all_of("ENV") if argument.startswith("PATH=")]
     assert path.startswith(f"PATH={folder}/.venv/bin:")

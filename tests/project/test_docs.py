@@ -1,4 +1,5 @@
 """The documentation builds without a warning, names what there is, and every command explains itself."""
+
 import dataclasses
 import html
 import importlib.util
@@ -18,8 +19,8 @@ from prophet_mx.planning.placement import BIGARRAY_BOUND
 from prophet_mx.policies import UNIT_SHARE
 from prophet_mx.sizes import MAX_UNIT, UNIT_SECONDS
 from support.cluster import package_env
-from support.commands import python
 from support.commands import cli as run_cli
+from support.commands import python
 from support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -38,7 +39,7 @@ def site(tmp_path_factory):
 def text_of(site, page):
     """What a reader sees of a page."""
     body = (site / page / "index.html").read_text(encoding="utf-8")
-    return html.unescape(re.sub(r"<[^>]+>", "", body[body.index('role="main"'):]))
+    return html.unescape(re.sub(r"<[^>]+>", "", body[body.index('role="main"') :]))
 
 
 def test_every_page_is_built_and_in_the_menu(site):
@@ -50,8 +51,11 @@ def test_every_page_is_built_and_in_the_menu(site):
 
 def rows_of(table):
     """variable -> the other cells of its row."""
-    return {cells[0].strip("`"): cells[1:] for cells in ([cell.strip() for cell in line.strip("|").split("|")]
-                                                       for line in table.splitlines()) if cells[0].startswith("`PROPHET_")}
+    return {
+        cells[0].strip("`"): cells[1:]
+        for cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines())
+        if cells[0].startswith("`PROPHET_")
+    }
 
 
 def test_the_table_of_settings_has_every_field_and_its_default(site):
@@ -72,10 +76,16 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
     shown = text_of(site, "reference")
     for name in prophet_mx.__all__:
         assert name in shown or name == "__version__"
-    for part in ("ScheduledKVStore.pushpull", "ScheduledKVStore.stats",
-                 "predicted_seconds(profile: GradientProfile, rate: float",
-                 "ScalarLogger(kv: ", "run_job(command: Sequence[str], workers: int = 2",
-                 "from_env(environ: ", "-> GradientProfile", "As mxnet.kvstore.KVStore.init"):
+    for part in (
+        "ScheduledKVStore.pushpull",
+        "ScheduledKVStore.stats",
+        "predicted_seconds(profile: GradientProfile, rate: float",
+        "ScalarLogger(kv: ",
+        "run_job(command: Sequence[str], workers: int = 2",
+        "from_env(environ: ",
+        "-> GradientProfile",
+        "As mxnet.kvstore.KVStore.init",
+    ):
         assert part in shown, part
     assert "----------" not in shown and ":class:" not in shown and "``" not in shown
     page = (site / "reference" / "index.html").read_text(encoding="utf-8")
@@ -83,17 +93,21 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
     assert re.search(r"<strong>Raises</strong></p>\s*<ul>\s*<li><code>ConfigError</code>", page)
 
 
-@pytest.mark.parametrize("page, fact", [
-    ("README.md", f"4 bytes to {MAX_UNIT // 10**6} MB (`256KiB`"),
-    ("README.md", f"`auto`: {1000 * UNIT_SECONDS:g} ms on the wire at the measured rate"),
-    ("README.md", f"at least 1/{1 / UNIT_SHARE:g} of an iteration's bytes"),
-    ("README.md", f"stack traces and exit code {EXIT_STALLED};"),
-    ("docs/reliability.md", f"**exit code {EXIT_STALLED}**"),
-    ("docs/settings.md", f"arrays of at least so many elements are split over all servers (default {BIGARRAY_BOUND})"),
-    ("docs/timeline.md", f"every {1000 * _core.POLL_TIMES[0]:g} to {1000 * _core.POLL_TIMES[1]:g} ms"),
-    ("docs/timeline.md", f"{Config().timeline_limit // 10**6} MB by default"),
-    ("prophet_mx/cli/launch.py", f"  {EXIT_STALLED}       a worker got no answer"),
-    ("prophet_mx/cli/launch.py", f"  {EXIT_TIMEOUT}      --timeout passed")])
+@pytest.mark.parametrize(
+    "page, fact",
+    [
+        ("README.md", f"4 bytes to {MAX_UNIT // 10**6} MB (`256KiB`"),
+        ("README.md", f"`auto`: {1000 * UNIT_SECONDS:g} ms on the wire at the measured rate"),
+        ("README.md", f"at least 1/{1 / UNIT_SHARE:g} of an iteration's bytes"),
+        ("README.md", f"stack traces and exit code {EXIT_STALLED};"),
+        ("docs/reliability.md", f"**exit code {EXIT_STALLED}**"),
+        ("docs/settings.md", f"arrays of at least so many elements are split over all servers (default {BIGARRAY_BOUND})"),
+        ("docs/timeline.md", f"every {1000 * _core.POLL_TIMES[0]:g} to {1000 * _core.POLL_TIMES[1]:g} ms"),
+        ("docs/timeline.md", f"{Config().timeline_limit // 10**6} MB by default"),
+        ("prophet_mx/cli/launch.py", f"  {EXIT_STALLED}       a worker got no answer"),
+        ("prophet_mx/cli/launch.py", f"  {EXIT_TIMEOUT}      --timeout passed"),
+    ],
+)
 def test_numbers_in_the_documentation_are_those_of_the_code(page, fact):
     assert fact in (ROOT / page).read_text(encoding="utf-8")
 
@@ -136,22 +150,29 @@ def test_every_command_has_help_with_an_example_and_exit_codes(name):
     assert example, f"no example in\n{done.stdout}"
     [first, *_] = [line.strip() for line in example.group(1).replace("\\\n", " ").splitlines()]
     assert first.startswith(f"prophet-mx {name} "), first
-    cli.parser().parse_args(shlex.split(first)[1:])             # what is shown is what is accepted
+    cli.parser().parse_args(shlex.split(first)[1:])  # what is shown is what is accepted
     codes = re.search(r"^exit codes:\n((?:  .*\n?)+)", done.stdout, re.MULTILINE)
     assert codes, f"no exit codes in\n{done.stdout}"
     listed = re.findall(r"^  (\d+|N)\b", codes.group(1), re.MULTILINE)
     assert "0" in listed and "2" in listed
 
 
-@pytest.mark.parametrize("arguments", ["simulate --bandwidth 1Gbit --policy plain", "predict --bandwidth 1Gbit --policy plain --no-range",
-                                       "doctor"])
+@pytest.mark.parametrize(
+    "arguments", ["simulate --bandwidth 1Gbit --policy plain", "predict --bandwidth 1Gbit --policy plain --no-range", "doctor"]
+)
 def test_a_command_whose_output_nobody_reads_ends_in_silence(arguments):
     profile = [] if arguments == "doctor" else ["--profile", str(ROOT / "benchmarks" / "profiles_data" / "resnet18_v1.json")]
     reader, writer = os.pipe()
     os.close(reader)
     try:
-        done = subprocess.run([sys.executable, "-m", "prophet_mx", *arguments.split(), *profile], stdout=writer, stderr=subprocess.PIPE,
-                              env={**os.environ, **package_env()}, timeout=60, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            [sys.executable, "-m", "prophet_mx", *arguments.split(), *profile],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **package_env()},
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+        )
     finally:
         os.close(writer)
     assert (done.returncode, done.stderr) == (141, b"")

@@ -1,5 +1,5 @@
 """The ImageNet examples: the commands of their README run as they stand there, and the parts they are made of."""
-from support import commands
+
 import io
 import os
 import re
@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support import commands
 from support.paths import ROOT
 
 for module in ("mxnet", "PIL"):
@@ -22,13 +23,13 @@ import mxnet as mx  # noqa: E402
 from PIL import Image  # noqa: E402
 
 FOLDER = ROOT / "examples" / "mxnet-image-classification"
-LIMIT = 120     # seconds for one command; alone on the machine it takes a tenth of that
+LIMIT = 120  # seconds for one command; alone on the machine it takes a tenth of that
 
 sys.path.insert(0, str(FOLDER))
 from common import checkpoint, data, networks, options, training  # noqa: E402
 
-
 # -- the commands of the README ------------------------------------------------------------------------------------------------
+
 
 def readme_commands():
     """The commands of the section that a reader tries on one machine, in their order."""
@@ -39,9 +40,9 @@ def readme_commands():
 def run(command, folder, expect=0):
     """Run a command line as a shell would with this Python on its PATH; what it printed."""
     words = shlex.split(command)
-    if words[0] == "prophet-mx":        # a checkout has no such script
+    if words[0] == "prophet-mx":  # a checkout has no such script
         words[:1] = [sys.executable, "-m", "prophet_mx"]
-        words[words.index("--"):words.index("--")] = ["--timeout", str(LIMIT)]
+        words[words.index("--") : words.index("--")] = ["--timeout", str(LIMIT)]
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     return commands.run(*words, cwd=folder, env={"PATH": path}, timeout=2 * LIMIT, merged=True, expect=expect).stdout
 
@@ -83,15 +84,14 @@ def test_commands_train_and_resume_to_the_same_weights(readme):
 def test_commands_report_speed_and_accuracy(readme):
     for script in ("train_imagenet.py", "train_gluon.py"):
         for output in outputs(readme, "launch", script):
-            assert re.search(r"Epoch\[1\] Batch \[\S+\]\s+Speed: [\d.]+ samples/sec\s+accuracy=[\d.]+\s+top_k_accuracy_5=[\d.]+",
-                             output)
+            assert re.search(r"Epoch\[1\] Batch \[\S+\]\s+Speed: [\d.]+ samples/sec\s+accuracy=[\d.]+\s+top_k_accuracy_5=[\d.]+", output)
             for part in ("Train", "Validation"):
                 for name in ("accuracy", "top_k_accuracy_5"):
                     assert len(re.findall(rf"Node\[[01]\] Epoch\[1\] {part}-{name}=[01]\.\d+", output)) == 2, output
 
 
 def test_scheduling_is_on_unless_it_is_turned_off(readme):
-    plain, = outputs(readme, "--policy", "off")
+    (plain,) = outputs(readme, "--policy", "off")
     assert plain.count("is not scheduled: the policy is off") == 2 and "units over" not in plain
     for output in outputs(readme, "launch", "--load-epoch"):
         assert len(re.findall(r"policy prophet scheduled [\d.]+ MB in [1-9]\d* units over 2 iterations", output)) == 2, output
@@ -104,7 +104,7 @@ def test_learning_rate_of_a_resumed_run_is_that_of_its_epoch(readme):
 
 
 def test_benchmark_compares_speeds(readme):
-    output, = outputs(readme, "benchmark.py")
+    (output,) = outputs(readme, "benchmark.py")
     rows = dict(re.findall(r"^(off|prophet) +(.*)$", output, re.MULTILINE))
     off, prophet = (float(rows[name].split()[0]) for name in ("off", "prophet"))
     assert off > 0 and rows["off"].endswith(" 1.00x")
@@ -113,40 +113,43 @@ def test_benchmark_compares_speeds(readme):
 
 def test_recordio_set_of_the_readme(readme):
     folder = readme[0]
-    listed = [line.split("\t") for part in ("train", "val")
-              for line in (folder / f"data/demo-{part}.lst").read_text().splitlines()]
+    listed = [line.split("\t") for part in ("train", "val") for line in (folder / f"data/demo-{part}.lst").read_text().splitlines()]
     assert Counter(label for _, label, _ in listed) == {str(i): 16 for i in range(6)}
     assert len({path for _, _, path in listed}) == 96
     assert (folder / "data/demo.classes").read_text().split() == [f"class0{i}" for i in range(6)]
-    assert "demo-train: 36 of 72 images" in outputs(readme, "make_rec.py")[0]      # no terminal, so no bar
+    assert "demo-train: 36 of 72 images" in outputs(readme, "make_rec.py")[0]  # no terminal, so no bar
 
 
 # -- options -------------------------------------------------------------------------------------------------------------------
+
 
 def parsed(*words):
     return options.parse(options.make_parser("For a test.\n\n    example"), words)
 
 
-@pytest.mark.parametrize("words, message", [
-    (("--benchmark", "1", "--batch-size", "0"), "--batch-size: '0' is not allowed; allowed: a whole number of at least 1"),
-    (("--benchmark", "1", "--image-shape", "224"), "--image-shape: '224' is not allowed"),
-    (("--benchmark", "1", "--image-shape", "4,8,8"), "1 or 3 channels"),
-    (("--benchmark", "1", "--lr", "nan"), "--lr: 'nan' is not allowed"),
-    (("--benchmark", "1", "--lr-step-epochs", "60,30"), "--lr-step-epochs: '60,30' is not allowed; allowed: rising epochs"),
-    (("--benchmark", "1", "--gpus", "0,0"), "--gpus: '0,0' is not allowed; allowed: every GPU once"),
-    (("--benchmark", "1", "--gpus", "99"), "GPU 99 is not there"),
-    (("--benchmark", "1", "--cpus", "3", "--batch-size", "4"), "--batch-size 4 cannot be divided over 3 devices"),
-    (("--benchmark", "1", "--kv-store", "dist_sync"), "prophet-mx launch -n 2 -s 1 --"),
-    (("--benchmark", "1", "--dtype", "float16"), "--dtype float16 needs --gpus"),
-    (("--benchmark", "1", "--gc-type", "2bit"), "--gc-type 2bit needs --kv-store dist_sync"),
-    (("--benchmark", "1", "--num-classes", "4"), "--top-k 5 is not allowed; allowed: 0, or 2 to 3"),
-    (("--benchmark", "1", "--random-resized-crop", "1", "--min-random-scale", "0.5"), "-resized-crop 1 scales the image"),
-    (("--benchmark", "1", "--min-random-scale", "2"), "--min-random-scale 2.0 is larger than --max-random-scale 1"),
-    (("--benchmark", "1", "--load-epoch", "2"), "--load-epoch needs --model-prefix"),
-    (("--benchmark", "1", "--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing is left to train"),
-    (("--data-train", "no/such.rec"), "there is no file no/such.rec"),
-    ((), "--benchmark 1"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("--benchmark", "1", "--batch-size", "0"), "--batch-size: '0' is not allowed; allowed: a whole number of at least 1"),
+        (("--benchmark", "1", "--image-shape", "224"), "--image-shape: '224' is not allowed"),
+        (("--benchmark", "1", "--image-shape", "4,8,8"), "1 or 3 channels"),
+        (("--benchmark", "1", "--lr", "nan"), "--lr: 'nan' is not allowed"),
+        (("--benchmark", "1", "--lr-step-epochs", "60,30"), "--lr-step-epochs: '60,30' is not allowed; allowed: rising epochs"),
+        (("--benchmark", "1", "--gpus", "0,0"), "--gpus: '0,0' is not allowed; allowed: every GPU once"),
+        (("--benchmark", "1", "--gpus", "99"), "GPU 99 is not there"),
+        (("--benchmark", "1", "--cpus", "3", "--batch-size", "4"), "--batch-size 4 cannot be divided over 3 devices"),
+        (("--benchmark", "1", "--kv-store", "dist_sync"), "prophet-mx launch -n 2 -s 1 --"),
+        (("--benchmark", "1", "--dtype", "float16"), "--dtype float16 needs --gpus"),
+        (("--benchmark", "1", "--gc-type", "2bit"), "--gc-type 2bit needs --kv-store dist_sync"),
+        (("--benchmark", "1", "--num-classes", "4"), "--top-k 5 is not allowed; allowed: 0, or 2 to 3"),
+        (("--benchmark", "1", "--random-resized-crop", "1", "--min-random-scale", "0.5"), "-resized-crop 1 scales the image"),
+        (("--benchmark", "1", "--min-random-scale", "2"), "--min-random-scale 2.0 is larger than --max-random-scale 1"),
+        (("--benchmark", "1", "--load-epoch", "2"), "--load-epoch needs --model-prefix"),
+        (("--benchmark", "1", "--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing is left to train"),
+        (("--data-train", "no/such.rec"), "there is no file no/such.rec"),
+        ((), "--benchmark 1"),
+    ],
+)
 def test_wrong_options_are_one_line(words, message, capsys, monkeypatch):
     with pytest.raises(SystemExit) as ended:
         parsed(*words)
@@ -164,11 +167,12 @@ def test_learning_rate_schedule():
     args = parsed("--benchmark", "1", "--lr", "0.8", "--lr-step-epochs", "2,3", "--warmup-epochs", "1", "--lr-factor", "0.5")
     schedule = training.lr_scheduler(args, 10)
     assert [schedule(update) for update in (5, 10, 20, 21, 30, 31, 99)] == pytest.approx([0.4, 0.8, 0.8, 0.4, 0.4, 0.2, 0.2])
-    assert training.lr_scheduler(args, 10)(25) == pytest.approx(0.4)        # first asked in the middle, as after a resume
+    assert training.lr_scheduler(args, 10)(25) == pytest.approx(0.4)  # first asked in the middle, as after a resume
     assert training.lr_scheduler(parsed("--benchmark", "1", "--lr-step-epochs", ""), 10)(10**9) == 0.1
 
 
 # -- networks ------------------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("family", networks.FAMILIES)
 def test_every_network_has_its_shapes_and_a_symbol(family):
@@ -177,20 +181,24 @@ def test_every_network_has_its_shapes_and_a_symbol(family):
     assert all(0 not in parameter.shape for parameter in networks.make(args).collect_params().values())
     symbol = networks.symbol(args)
     assert symbol.infer_shape(data=(2, 3, side, side))[1] == [(2, 7)]
-    assert symbol.list_arguments() == networks.symbol(args).list_arguments()       # the names that a checkpoint has
+    assert symbol.list_arguments() == networks.symbol(args).list_arguments()  # the names that a checkpoint has
 
 
-@pytest.mark.parametrize("words, message", [
-    (("--network", "resnet", "--num-layers", "19"), "--network resnet --num-layers 19 is not allowed"),
-    (("--network", "perceptron"), "--network perceptron is not allowed; allowed: resnet"),
-    (("--network", "inception-v3", "--image-shape", "3,32,32"), "does not take images of --image-shape 3,32,32"),
-])
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (("--network", "resnet", "--num-layers", "19"), "--network resnet --num-layers 19 is not allowed"),
+        (("--network", "perceptron"), "--network perceptron is not allowed; allowed: resnet"),
+        (("--network", "inception-v3", "--image-shape", "3,32,32"), "does not take images of --image-shape 3,32,32"),
+    ],
+)
 def test_wrong_networks_say_what_is_allowed(words, message):
     with pytest.raises(options.OptionError, match=re.escape(message)):
         networks.make(parsed("--benchmark", "1", *words))
 
 
 # -- data ----------------------------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def numbered(tmp_path_factory):
@@ -217,7 +225,7 @@ def test_each_validation_image_counts_once_in_every_pass(numbered, workers, batc
         seen = []
         for own in images:
             for one in own:
-                seen += labels_of([one])[0][:batch - one.pad]
+                seen += labels_of([one])[0][: batch - one.pad]
         assert sorted(seen) == list(range(23))
 
 
@@ -227,15 +235,16 @@ def test_an_epoch_is_the_same_after_others_and_after_a_resume(numbered):
         result = []
         for _ in range(count):
             batches = list(images)
-            result.append((labels_of(batches), np.stack([batch.data[0].asnumpy() for batch in batches]),
-                           mx.nd.random.uniform(shape=4).asnumpy()))
+            result.append(
+                (labels_of(batches), np.stack([batch.data[0].asnumpy() for batch in batches]), mx.nd.random.uniform(shape=4).asnumpy())
+            )
             images.reset()
         return result
 
     first, second = epochs(2)
-    resumed, = epochs(1, "--load-epoch", "1", "--model-prefix", "x")
-    other, = epochs(1, "--seed", "1")
-    assert len(first[0]) == 2           # 23 images, 2 workers, 5 at a time
+    (resumed,) = epochs(1, "--load-epoch", "1", "--model-prefix", "x")
+    (other,) = epochs(1, "--seed", "1")
+    assert len(first[0]) == 2  # 23 images, 2 workers, 5 at a time
     for one, two in zip(second, resumed):
         assert np.array_equal(one, two)
     for different in (second, other):
@@ -243,16 +252,20 @@ def test_an_epoch_is_the_same_after_others_and_after_a_resume(numbered):
     assert not set(chain(*first[0])) & set(chain(*epochs(1, rank=1)[0][0]))
 
 
-@pytest.mark.parametrize("words, workers, message", [
-    (("--batch-size", "12"), 2, "--batch-size 12: the 23 images of"),
-    (("--batch-size", "4", "--num-examples", "7"), 2, "--num-examples 7 is less than one batch of 4 for each of 2 workers"),
-])
+@pytest.mark.parametrize(
+    "words, workers, message",
+    [
+        (("--batch-size", "12"), 2, "--batch-size 12: the 23 images of"),
+        (("--batch-size", "4", "--num-examples", "7"), 2, "--num-examples 7 is less than one batch of 4 for each of 2 workers"),
+    ],
+)
 def test_too_few_images(numbered, words, workers, message):
     with pytest.raises(options.OptionError, match=re.escape(message)):
         data.training_iter(parsed(*numbered, *words), 0, workers)
 
 
 # -- checkpoints ---------------------------------------------------------------------------------------------------------------
+
 
 def test_an_interrupted_checkpoint_leaves_no_files(tmp_path):
     prefix = str(tmp_path / "new" / "model")
@@ -273,16 +286,16 @@ def test_a_checkpoint_that_is_not_there_names_those_that_are(tmp_path):
     with pytest.raises(options.OptionError, match="model-0003.params; there are those of epoch 2, 10$"):
         checkpoint.Checkpoints(prefix, rank=0).find(3)
     assert checkpoint.Checkpoints(prefix, rank=1).find(3) == prefix + "-1"
-    assert checkpoint.Checkpoints(prefix, rank=1).find(2) == prefix             # rank 0's
+    assert checkpoint.Checkpoints(prefix, rank=1).find(2) == prefix  # rank 0's
 
 
 # -- make_rec.py ---------------------------------------------------------------------------------------------------------------
 
+
 @pytest.fixture
 def photos(tmp_path):
     """Two classes: a PNG of 30 x 20, a JPEG of 60 x 40, and in the second a PNG with transparency and a text file."""
-    for name, mode, size in (("cats/b.png", "RGB", (30, 20)), ("cats/a.jpg", "RGB", (60, 40)),
-                             ("dogs/deep/c.PNG", "RGBA", (10, 10))):
+    for name, mode, size in (("cats/b.png", "RGB", (30, 20)), ("cats/a.jpg", "RGB", (60, 40)), ("dogs/deep/c.PNG", "RGBA", (10, 10))):
         path = tmp_path / "photos" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.effect_noise(size, 50).convert(mode).save(str(path))
@@ -313,12 +326,15 @@ def test_resize_makes_large_images_smaller_and_numbers_classes_as_told(photos):
     (photos / "names").write_text("birds\ndogs\ncats\n")
     make_rec(photos, "photos", "set", "--resize", "20", "--classes", "names")
     assert sorted((Image.open(io.BytesIO(content)).size, header.label) for header, content in records(str(photos / "set"))) == [
-        ((10, 10), 1.0), ((30, 20), 2.0), ((30, 20), 2.0)]
+        ((10, 10), 1.0),
+        ((30, 20), 2.0),
+        ((30, 20), 2.0),
+    ]
 
 
 def test_a_broken_image_stops_it_or_is_left_out(photos):
     content = (photos / "photos/cats/a.jpg").read_bytes()
-    (photos / "photos/cats/a.jpg").write_bytes(content[:len(content) // 2])
+    (photos / "photos/cats/a.jpg").write_bytes(content[: len(content) // 2])
     output = make_rec(photos, "photos", "out/set", expect=1)
     assert output.splitlines()[-1].startswith("make_rec.py: error: photos/cats/a.jpg cannot be read")
     assert list((photos / "out").iterdir()) == []

@@ -2,6 +2,7 @@
 
 Imports within functions and those for type checkers alone count as well.
 """
+
 import ast
 import re
 from pathlib import Path
@@ -19,7 +20,7 @@ ADAPTER = "prophet_mx.mxnet"
 
 def table(heading: str) -> Dict[str, List[str]]:
     """The names in the first cell of each row of the table below this heading -> those in another cell, by the table's own heading."""
-    rows = [line.strip("| \n").split(" | ") for line in MAP[MAP.index(heading):].split("\n\n")[0].splitlines()]
+    rows = [line.strip("| \n").split(" | ") for line in MAP[MAP.index(heading) :].split("\n\n")[0].splitlines()]
     place = next(place for place, cell in enumerate(rows[0]) if cell in ("imports", "leads to"))
     return {row[0].strip("`"): re.findall(r"`([\w.]+)`", row[place]) if len(row) > place else [] for row in rows[2:]}
 
@@ -40,7 +41,7 @@ def imported(name: str, path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = package[:len(package) - node.level + 1] if node.level else []
+            base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *filter(None, [node.module])])
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
@@ -78,8 +79,11 @@ def faults(package: Path) -> List[str]:
     found = [f"in a circle: {name}" for name in circles(graph)]
     for name, targets in sorted(graph.items()):
         allowed = {"prophet_mx", *LAYERS.get(layer(name), []), *DOORS.get(name, []), layer(name)}
-        found += [f"{name} imports {target}" for target in sorted(targets)
-                  if layer(target) not in allowed or target in DOORS and layer(target) != target]
+        found += [
+            f"{name} imports {target}"
+            for target in sorted(targets)
+            if layer(target) not in allowed or target in DOORS and layer(target) != target
+        ]
         found += [f"{name} is in no package of the map" for _ in [1] if layer(name) not in LAYERS]
     for name, path in sorted(modules(package).items()):
         if not name.startswith(ADAPTER) and any(target.split(".")[0] == "mxnet" for target in imported(name, path)):
@@ -101,28 +105,43 @@ def test_a_package_imports_only_what_stands_above_it_in_the_map():
 
 def test_the_compiled_core_imports_only_what_the_map_allows():
     known = modules(PACKAGE)
-    found = {".".join(filter(None, line)) for path in COMPILED.glob("*.p[yx][xd]")
-             for line in re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)(?:\s+c?import\s+(\w+))?",
-                                    path.read_text(encoding="utf-8"), re.MULTILINE)}
+    found = {
+        ".".join(filter(None, line))
+        for path in COMPILED.glob("*.p[yx][xd]")
+        for line in re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)(?:\s+c?import\s+(\w+))?", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
     taken = {name.replace("..", "prophet_mx.", 1) for name in found if name.startswith(("..", "prophet_mx"))}
     assert "prophet_mx.sizes" in taken
     assert {layer(name if name in known else name.rpartition(".")[0]) for name in taken} <= {"_core", *LAYERS["_core"]}
 
 
-@pytest.mark.parametrize("path, text, fault", [
-    ("planning/new.py", "def function():\n    from ..simulation import fluid",
-     "prophet_mx.planning.new imports prophet_mx.simulation.fluid"),
-    ("network/new.py", "if TYPE_CHECKING:\n    from prophet_mx.network import other", "in a circle: prophet_mx.network.new"),
-    ("network/new.py", "import mxnet as mx", "prophet_mx.network.new imports MXNet"),
-    ("network/new.py", "from .. import __version__", "in a circle: prophet_mx.network.new"),
-    ("doctor/new.py", "from ..schedule import FOLDER", "prophet_mx.doctor.new imports prophet_mx.schedule"),
-    ("torch/new.py", "", "prophet_mx.torch.new is in no package of the map"),
-], ids=["a layer above", "a circle", "MXNet", "a circle by way of the store", "a door", "a new package"])
+@pytest.mark.parametrize(
+    "path, text, fault",
+    [
+        (
+            "planning/new.py",
+            "def function():\n    from ..simulation import fluid",
+            "prophet_mx.planning.new imports prophet_mx.simulation.fluid",
+        ),
+        ("network/new.py", "if TYPE_CHECKING:\n    from prophet_mx.network import other", "in a circle: prophet_mx.network.new"),
+        ("network/new.py", "import mxnet as mx", "prophet_mx.network.new imports MXNet"),
+        ("network/new.py", "from .. import __version__", "in a circle: prophet_mx.network.new"),
+        ("doctor/new.py", "from ..schedule import FOLDER", "prophet_mx.doctor.new imports prophet_mx.schedule"),
+        ("torch/new.py", "", "prophet_mx.torch.new is in no package of the map"),
+    ],
+    ids=["a layer above", "a circle", "MXNet", "a circle by way of the store", "a door", "a new package"],
+)
 def test_what_is_wrong_is_found(path, text, fault, tmp_path):
     package = tmp_path / "prophet_mx"
-    for name, content in {"__init__.py": "def store():\n    from .mxnet import kvstore", "mxnet/kvstore.py": "from ..network import new",
-                          "network/other.py": "from . import new", "simulation/fluid.py": "", "schedule.py": "",
-                          "network/new.py": "", path: text}.items():
+    for name, content in {
+        "__init__.py": "def store():\n    from .mxnet import kvstore",
+        "mxnet/kvstore.py": "from ..network import new",
+        "network/other.py": "from . import new",
+        "simulation/fluid.py": "",
+        "schedule.py": "",
+        "network/new.py": "",
+        path: text,
+    }.items():
         (package / name).parent.mkdir(parents=True, exist_ok=True)
         (package / name).write_text(content)
     assert fault in faults(package)

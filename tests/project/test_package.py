@@ -1,4 +1,5 @@
 """What is published: the source distribution is complete, builds a wheel, and the wheel imports without MXNet as documented."""
+
 import re
 import shutil
 import sys
@@ -10,8 +11,9 @@ import pytest
 from support import commands
 from support.paths import ROOT
 
-NOT_SOURCE = shutil.ignore_patterns(".git", ".venv", "build", "dist", "*.egg-info", "*.so", "*.c", "__pycache__", ".*_cache",
-                                    ".hypothesis", ".demo")
+NOT_SOURCE = shutil.ignore_patterns(
+    ".git", ".venv", "build", "dist", "*.egg-info", "*.so", "*.c", "__pycache__", ".*_cache", ".hypothesis", ".demo"
+)
 
 
 def run(*command, cwd):
@@ -42,8 +44,12 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
     [path] = (published / "sdist").glob("prophet_mx-*.tar.gz")
     with tarfile.open(str(path)) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
-    sources = {str(path.relative_to(ROOT)) for folder, patterns in (("prophet_mx", ["*.py", "*.pyi"]), ("_ext", ["*.pyx", "*.pxd"]))
-               for pattern in patterns for path in (ROOT / folder).rglob(pattern)} | templates()
+    sources = {
+        str(path.relative_to(ROOT))
+        for folder, patterns in (("prophet_mx", ["*.py", "*.pyi"]), ("_ext", ["*.pyx", "*.pxd"]))
+        for pattern in patterns
+        for path in (ROOT / folder).rglob(pattern)
+    } | templates()
     assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
 
@@ -54,12 +60,13 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
         names = set(archive.namelist())
     units = {path.stem for path in (ROOT / "_ext" / "prophet_mx" / "_core").glob("*.pyx")}
     compiled = [name for name in names if name.endswith(".so")]
-    assert {name.partition(".")[0] for name in compiled} == {f"prophet_mx/_core/{unit}" for unit in units}     # and no accelerator
+    assert {name.partition(".")[0] for name in compiled} == {f"prophet_mx/_core/{unit}" for unit in units}  # and no accelerator
     assert not [name for name in names if name.endswith((".pyx", ".pxd", ".c"))]
     assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
-        name for name in names if name.endswith(".py")}
+        name for name in names if name.endswith(".py")
+    }
     assert templates() <= names
-    assert "prophet_mx/py.typed" in names               # so that type checkers read the annotations
+    assert "prophet_mx/py.typed" in names  # so that type checkers read the annotations
     assert [name for name in names if name.endswith("/LICENSE")]
 
 
@@ -83,8 +90,9 @@ def test_the_version_is_the_same_everywhere(published):
     [wheel] = (published / "wheel").iterdir()
     version = wheel.name.split("-")[1]
     (published / "mxnet.py").write_text("")
-    done = commands.run(published / "venv/bin/prophet-mx", "--version", cwd=published, env={"PYTHONPATH": str(published)}, package=False,
-                        expect=0)
+    done = commands.run(
+        published / "venv/bin/prophet-mx", "--version", cwd=published, env={"PYTHONPATH": str(published)}, package=False, expect=0
+    )
     assert done.stdout == f"prophet-mx {version}\n"
     newest = re.search(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert newest and newest.group(1) == version

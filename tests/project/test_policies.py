@@ -1,4 +1,5 @@
 """The documentation shows the table of policies, and its example of a row works."""
+
 import re
 
 from prophet_mx.policies import settings, table

@@ -1,4 +1,5 @@
 """What is made of results: the tables, whether repeats agree, and the simulator's error."""
+
 import csv
 import json
 import re
@@ -55,9 +56,11 @@ def test_the_simulators_error_is_reported_row_by_row(tmp_path, capsys):
     costs = {"message_seconds": 1e-4}
     (tmp_path / "costs.json").write_text(json.dumps({"costs": costs, "cells": [CELL]}))
     rows = {(CELL, "pushpull"): 1, (CELL, "p3"): 1, (OTHER, "pushpull"): 1, (OTHER, "prophet"): 1}
-    true = {(str(row.cell), row.method): 1e3 * predict(row.cell, row.method, row.goodput, costs)
-            for row in read([result(tmp_path / "a.csv", rows)])}
-    assert set(true) == set(rows) - {(CELL, "p3")}             # what has no model is left out
+    true = {
+        (str(row.cell), row.method): 1e3 * predict(row.cell, row.method, row.goodput, costs)
+        for row in read([result(tmp_path / "a.csv", rows)])
+    }
+    assert set(true) == set(rows) - {(CELL, "p3")}  # what has no model is left out
     measured = {**true, (OTHER, "prophet"): true[OTHER, "prophet"] / 1.05}
     arguments = [str(result(tmp_path / "a.csv", measured)), "--costs", str(tmp_path / "costs.json"), "--results", str(tmp_path)]
     assert validate_simulator.main(arguments) == 0
@@ -106,13 +109,20 @@ def test_samples_of_the_processors_are_counted_by_role_and_kind():
     assert [sample.pid for sample in found] == [70, 70, 80, 80, 90, 0, 70] and found[0].time == 71.0001
     assert found[0].stack[2] == "__libc_recv (libc.so.6)"
     counted = processor.count(found, {70: "worker", 80: "server"}, 71.0, 72.0)
-    assert counted == {("worker", "network: receive"): 1, ("worker", "network: packets"): 1, ("server", "messages"): 1,
-                       ("server", "copies"): 1, ("others", "prophet_mx"): 1}
+    assert counted == {
+        ("worker", "network: receive"): 1,
+        ("worker", "network: packets"): 1,
+        ("server", "messages"): 1,
+        ("server", "copies"): 1,
+        ("others", "prophet_mx"): 1,
+    }
 
 
 def test_the_table_of_processor_time_has_a_column_per_method():
-    profiles = [processor.Profile("p3", 100.0, 1.25, 0.1, {("worker", "messages"): 20.0, ("worker", "copies"): 30.0}),
-                processor.Profile("fifo", 90.0, 1.1, 0.0, {("worker", "copies"): 10.0, ("server", "Python"): 1.0})]
+    profiles = [
+        processor.Profile("p3", 100.0, 1.25, 0.1, {("worker", "messages"): 20.0, ("worker", "copies"): 30.0}),
+        processor.Profile("fifo", 90.0, 1.1, 0.0, {("worker", "copies"): 10.0, ("server", "Python"): 1.0}),
+    ]
     lines = processor.markdown(profiles).splitlines()
     assert lines[0].endswith("| p3 | fifo |") and lines[2] == "| **workers** | all | **50** | **10** |"
     assert lines[3:5] == ["| | copies | 30 | 10 |", "| | messages | 20 | 0 |"]

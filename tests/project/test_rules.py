@@ -1,4 +1,5 @@
 """The rules of tests/support/rules.py, on made-up tests."""
+
 import re
 from textwrap import dedent
 
@@ -34,16 +35,33 @@ FILES = {
     "test_two.py": """
         import pytest
         pytest.importorskip("no_such_package")
-        """}
+        """,
+}
 
 
 def run(folder, *arguments, **env):
     """The output of pytest on the made-up files, with the rules and nothing else of the project."""
     for name, text in FILES.items():
         (folder / name).write_text(dedent(text))
-    return python("-m", "pytest", "-p", "support.rules", "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", folder, "-s",
-                  "--continue-on-collection-errors", *arguments, folder, cwd=folder, package=False,
-                  env={"PYTHONPATH": str(TESTS), "CI": "", "CI_WITHOUT": "", **env}).stdout
+    return python(
+        "-m",
+        "pytest",
+        "-p",
+        "support.rules",
+        "-p",
+        "no:cacheprovider",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        folder,
+        "-s",
+        "--continue-on-collection-errors",
+        *arguments,
+        folder,
+        cwd=folder,
+        package=False,
+        env={"PYTHONPATH": str(TESTS), "CI": "", "CI_WITHOUT": "", **env},
+    ).stdout
 
 
 def test_in_ci_a_skip_for_another_reason_is_a_failure_and_the_seed_in_the_header_gives_the_same_numbers_again(tmp_path):

@@ -2,6 +2,7 @@
 
 Two more such jobs are in jobs/test_exactness.py and jobs/test_exit.py, and the demo's in test_demo.py.
 """
+
 import re
 import shlex
 import sys

@@ -1,4 +1,5 @@
 """Where MXNet is not installed: the package imports, its commands work, and only the store is missing, with words how to get it."""
+
 import json
 import os
 import sys
@@ -33,6 +34,7 @@ def python(tmp_path):
 
     def run(*arguments):
         return commands.python(*arguments, env={"PYTHONPATH": path}, cwd=tmp_path, light=False, timeout=120)
+
     return run
 
 
@@ -59,11 +61,15 @@ def test_doctor_names_what_is_missing_in_one_line_and_goes_on(python):
     assert [line for line in done.stdout.splitlines() if line.split()[:2] == ["ok", "tcp_info"]]
 
 
-@pytest.mark.parametrize("arguments, part", [
-    (["simulate", "--profile", PROFILE, "--bandwidth", "1Gbit", "--policy", "prophet", "--iterations", "1"], "prophet  "),
-    (["predict", "--profile", PROFILE, "--bandwidth", "1Gbit", "--policy", "prophet", "--no-range"], "lower bound"),
-    (["launch", "--dry-run", "--schedule", "--", sys.executable, "train.py"], "DMLC_ROLE=worker"),
-], ids=lambda value: value[0] if isinstance(value, list) else "")
+@pytest.mark.parametrize(
+    "arguments, part",
+    [
+        (["simulate", "--profile", PROFILE, "--bandwidth", "1Gbit", "--policy", "prophet", "--iterations", "1"], "prophet  "),
+        (["predict", "--profile", PROFILE, "--bandwidth", "1Gbit", "--policy", "prophet", "--no-range"], "lower bound"),
+        (["launch", "--dry-run", "--schedule", "--", sys.executable, "train.py"], "DMLC_ROLE=worker"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
 def test_a_command_works(python, arguments, part):
     done = python("-m", "prophet_mx", *arguments)
     assert done.returncode == 0, done.stderr
@@ -74,12 +80,23 @@ def test_report_works(python, tmp_path):
     """On a trace of two iterations of one unit."""
     head = {"format": "prophet_mx timeline 1", "rank": 0, "workers": 1, "servers": 1, "policy": "prophet"}
     unit = {"name": "w", "parameter": "w", "unit": 0, "gradient": 0, "bytes": 1000, "link": 0, "rank": 0}
-    events = [{"ph": "M", "name": "prophet_mx", "pid": 1, "args": head},
-              {"ph": "M", "name": "thread_name", "pid": 2, "tid": 1, "args": unit}]
+    events = [
+        {"ph": "M", "name": "prophet_mx", "pid": 1, "args": head},
+        {"ph": "M", "name": "thread_name", "pid": 2, "tid": 1, "args": unit},
+    ]
     for number in range(3):
-        events += [{"ph": "X", "name": name, "pid": process, "tid": 1, "ts": 1000 * number, "dur": size,
-                    "args": {"iteration": number, "step": 0, "block": number}}
-                   for name, process, size in (("wait", 2, 1), ("wire", 2, 10), ("answer", 2, 10), ("iteration", 1, 1000))]
+        events += [
+            {
+                "ph": "X",
+                "name": name,
+                "pid": process,
+                "tid": 1,
+                "ts": 1000 * number,
+                "dur": size,
+                "args": {"iteration": number, "step": 0, "block": number},
+            }
+            for name, process, size in (("wait", 2, 1), ("wire", 2, 10), ("answer", 2, 10), ("iteration", 1, 1000))
+        ]
     (tmp_path / "trace-0.json").write_text(json.dumps(events))
     done = python("-m", "prophet_mx", "report", "trace-0.json")
     assert done.returncode == 0, done.stderr

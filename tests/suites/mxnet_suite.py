@@ -5,6 +5,7 @@ usage: mxnet_suite.py plain|wrapped FOLDER SUITE [ARGUMENT ...]
 It works in FOLDER, where suites leave files. ``wrapped``: every native store that the suite makes, of whatever type, is wrapped. The
 outcome of each test, or of a script as a whole, is a line of JSON after the word "suite:".
 """
+
 import json
 import os
 import runpy
@@ -15,7 +16,7 @@ import weakref
 from typing import Any, Callable, Dict
 
 MODE, FOLDER, SUITE, *ARGUMENTS = sys.argv[1:]
-os.chdir(FOLDER)                # before the import: a server runs nothing after it
+os.chdir(FOLDER)  # before the import: a server runs nothing after it
 
 # Also before the suite is run, which may put its checkout's uncompiled mxnet on the path.
 import mxnet as mx  # noqa: E402
@@ -36,6 +37,7 @@ def wrap_stores() -> "weakref.WeakSet[mx.kvstore.KVStore]":
     It does not keep them alive: MXNet, plain as well, aborts at the end of a process whose store was never freed.
     """
     from prophet_mx import ScheduledKVStore
+
     create, scheduled = mx.kvstore.create, weakref.WeakSet()
 
     def create_wrapped(name: str = "local") -> Any:
@@ -59,17 +61,21 @@ def provide_gpus() -> None:
 
 def provide_nose() -> None:
     """The three decorators and checks of nose that suites use, where nose is not there; it does not work from Python 3.10 on."""
+
     def raises(*errors: type) -> Callable[[Callable], Callable]:
         def decorate(test: Callable) -> Callable:
             def checked() -> None:
                 assert_raises(errors, test)
+
             return make_decorator(test)(checked)
+
         return decorate
 
     def make_decorator(test: Callable) -> Callable[[Callable], Callable]:
         def named(new: Callable) -> Callable:
             new.__name__, new.__doc__ = test.__name__, test.__doc__
             return new
+
         return named
 
     def assert_raises(errors: Any, function: Callable, *args: Any, **kwargs: Any) -> None:
@@ -112,6 +118,7 @@ class Outcomes:
 
     def pytest_runtest_makereport(self, item: Any, call: Any) -> None:
         import pytest
+
         error = call.excinfo.value if call.excinfo else None
         if error is not None:
             skipped = isinstance(error, pytest.skip.Exception)
@@ -123,6 +130,7 @@ class Outcomes:
 def run_tests() -> int:
     """Run a module of test functions."""
     import pytest
+
     provide_nose()
     return pytest.main(["-s", "-q", "-c", os.devnull, f"--rootdir={FOLDER}", "-p", "no:cacheprovider", SUITE], plugins=[Outcomes()])
 

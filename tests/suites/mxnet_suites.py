@@ -9,6 +9,7 @@ Where there are no two GPUs, the suites that take them take CPU devices instead.
 Exit code 0: whatever passes plain passes wrapped; what fails plain as well is listed; 1: not so, with the output of all processes;
 2: wrong argument. Nothing is left running.
 """
+
 import argparse
 import json
 import os
@@ -51,10 +52,19 @@ class Suite:
 SUITES = (
     Suite(UNIT + "test_kvstore.py"),
     Suite(UNIT + "test_gluon_trainer.py"),
-    *(Suite(NIGHTLY + "dist_sync_kvstore.py", arguments, 7) for arguments in (
-        ("--type=gluon_step_cpu",), ("--type=gluon_sparse_step_cpu",), ("--type=invalid_cpu",), ("--type=gluon_type_cpu",),
-        ("--type=default_cpu",), ("--type=default_cpu", "--no-multiprecision"),
-        ("--type=compressed_cpu",), ("--type=compressed_cpu", "--no-multiprecision"))),
+    *(
+        Suite(NIGHTLY + "dist_sync_kvstore.py", arguments, 7)
+        for arguments in (
+            ("--type=gluon_step_cpu",),
+            ("--type=gluon_sparse_step_cpu",),
+            ("--type=invalid_cpu",),
+            ("--type=gluon_type_cpu",),
+            ("--type=default_cpu",),
+            ("--type=default_cpu", "--no-multiprecision"),
+            ("--type=compressed_cpu",),
+            ("--type=compressed_cpu", "--no-multiprecision"),
+        )
+    ),
     Suite(NIGHTLY + "dist_sync_kvstore.py", ("--type=init_gpu",), 4),
     Suite(NIGHTLY + "dist_device_sync_kvstore.py", (), 4),
     Suite(NIGHTLY + "dist_device_sync_kvstore_custom.py", (), 4),
@@ -139,8 +149,11 @@ def run_all(suites: Sequence[Suite], checkout: Path, workers: Optional[int], tim
         plain = run(suite, "plain", checkout, count, timeout)
         between = time.monotonic()
         wrapped = run(suite, "wrapped", checkout, count, timeout)
-        print(f"| {suite.name} | {count or ''} | {counts(plain)} | {counts(wrapped)} | {wrapped.units or ''} "
-              f"| {between - began:.0f}, {time.monotonic() - between:.0f} |", flush=True)
+        print(
+            f"| {suite.name} | {count or ''} | {counts(plain)} | {counts(wrapped)} | {wrapped.units or ''} "
+            f"| {between - began:.0f}, {time.monotonic() - between:.0f} |",
+            flush=True,
+        )
         worse, alike = compare(plain, wrapped)
         notes += [f"{suite.name}: {sentence}" for sentence in alike]
         faults += [f"{suite.name}: {sentence}" for sentence in worse]
@@ -155,8 +168,9 @@ def run_all(suites: Sequence[Suite], checkout: Path, workers: Optional[int], tim
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--mxnet", metavar="FOLDER", required=True, type=Path,
-                        help="a checkout of MXNet 1.9.1, or its tests/ alone in FOLDER")
+    parser.add_argument(
+        "--mxnet", metavar="FOLDER", required=True, type=Path, help="a checkout of MXNet 1.9.1, or its tests/ alone in FOLDER"
+    )
     parser.add_argument("--only", metavar="WORD", default="", help="the suites whose name in the table contains WORD")
     parser.add_argument("--workers", type=int, metavar="N", help="workers and servers of each job (default: 7 or 4, as MXNet's CI)")
     parser.add_argument("--timeout", type=float, metavar="S", default=600, help="seconds after which a run counts as hung (default: 600)")

@@ -1,4 +1,5 @@
 """The runner of MXNet's own test suites, on two files of made-up tests in their places."""
+
 from textwrap import dedent
 
 import pytest
@@ -59,14 +60,20 @@ def test_what_fails_only_with_the_wrapper_is_a_fault(checkout, capfd):
     assert "test_gluon_trainer.py |  | 1 passed | 1 failed |" in table
     assert worse.startswith("WORSE WRAPPED THAN PLAIN:\ntest_gluon_trainer.py: test_own_class: plain passed; wrapped failed")
     assert verdict == "not all that passes plain passes wrapped"
-    assert "def test_own_class():" in errors                # what the wrapped run wrote
+    assert "def test_own_class():" in errors  # what the wrapped run wrote
 
 
-@pytest.mark.parametrize("arguments, message", [
-    ("--mxnet no/such/folder", "'no/such/folder' is no checkout of MXNet 1.9.1: it has no tests/python/unittest/test_kvstore.py"),
-    ("--mxnet . --only nonsense", "allowed: a part of test_kvstore.py, test_gluon_trainer.py, dist_sync_kvstore.py --type=gluon_step_cpu"),
-    ("--mxnet . --workers 0", "--workers is a whole number from 1"),
-])
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("--mxnet no/such/folder", "'no/such/folder' is no checkout of MXNet 1.9.1: it has no tests/python/unittest/test_kvstore.py"),
+        (
+            "--mxnet . --only nonsense",
+            "allowed: a part of test_kvstore.py, test_gluon_trainer.py, dist_sync_kvstore.py --type=gluon_step_cpu",
+        ),
+        ("--mxnet . --workers 0", "--workers is a whole number from 1"),
+    ],
+)
 def test_a_wrong_argument_is_refused_before_anything_runs(arguments, message, capfd):
     with pytest.raises(SystemExit) as ended:
         mxnet_suites.main(arguments.split())

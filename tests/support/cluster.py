@@ -1,4 +1,5 @@
 """Real jobs of several processes for tests, on top of the launcher that users get."""
+
 import os
 import sys
 import tempfile
@@ -28,9 +29,19 @@ def package_env(extra: Optional[Mapping[str, str]] = None, light: bool = True) -
     return {"PYTHONPATH": path, "OMP_NUM_THREADS": "1", **(LIGHT_ENV if light else {}), **(extra or {})}
 
 
-def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *, env: Optional[Mapping[str, str]] = None,
-                role_env: Optional[Mapping[str, Mapping[str, str]]] = None, args: Sequence[str] = (), timeout: float = 60,
-                expect: Optional[int] = 0, grace: float = 5.0, light: bool = True) -> JobResult:
+def run_cluster(
+    script: Union[str, Path],
+    workers: int = 2,
+    servers: int = 1,
+    *,
+    env: Optional[Mapping[str, str]] = None,
+    role_env: Optional[Mapping[str, Mapping[str, str]]] = None,
+    args: Sequence[str] = (),
+    timeout: float = 60,
+    expect: Optional[int] = 0,
+    grace: float = 5.0,
+    light: bool = True,
+) -> JobResult:
     """Run ``script`` (a path, or Python code as a text) as scheduler, servers and workers; return the result with all outputs.
 
     Fails the test, with the output of every process, unless the job's exit code is ``expect`` (None: any) within ``timeout``
@@ -43,8 +54,15 @@ def run_cluster(script: Union[str, Path], workers: int = 2, servers: int = 1, *,
             path.write_text(dedent(script), encoding="utf-8")
         else:
             path = script
-        result = run_job([sys.executable, *([ROLE] if light else []), str(path), *map(str, args)], workers, servers,
-                         env=package_env(env, light), role_env=role_env, timeout=timeout, grace=grace)
+        result = run_job(
+            [sys.executable, *([ROLE] if light else []), str(path), *map(str, args)],
+            workers,
+            servers,
+            env=package_env(env, light),
+            role_env=role_env,
+            timeout=timeout,
+            grace=grace,
+        )
     if expect is not None and result.exit_code != expect:
         raise AssertionError(f"the job ended with {result.exit_code}, not {expect}\n{result.logs()}")
     return result

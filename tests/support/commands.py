@@ -1,4 +1,5 @@
 """How tests run a command to its end: as a process, or as a function of their own process, which takes a second less."""
+
 import io
 import os
 import subprocess
@@ -9,20 +10,36 @@ from typing import Any, Callable, Mapping, Optional
 from prophet_mx.cli.main import main
 from support.cluster import package_env
 
-LIMIT = 60          # seconds for a command; alone on the machine it takes a tenth of that
+LIMIT = 60  # seconds for a command; alone on the machine it takes a tenth of that
 
 
-def run(*command: Any, env: Optional[Mapping[str, str]] = None, cwd: Any = None, package: bool = True, light: bool = True,
-        merged: bool = False, expect: Optional[int] = None, timeout: float = LIMIT) -> "subprocess.CompletedProcess[str]":
+def run(
+    *command: Any,
+    env: Optional[Mapping[str, str]] = None,
+    cwd: Any = None,
+    package: bool = True,
+    light: bool = True,
+    merged: bool = False,
+    expect: Optional[int] = None,
+    timeout: float = LIMIT,
+) -> "subprocess.CompletedProcess[str]":
     """Run a command with this process's environment and ``env``; it has nothing to read from.
 
     ``package``: it imports the ``prophet_mx`` that is tested; ``light``: and starts sooner, see :func:`support.cluster.package_env`.
     ``merged`` puts what it writes to stderr into its stdout. If ``expect`` is not its exit code, the test fails with what it wrote.
     """
     words = [str(word) for word in command]
-    done = subprocess.run(words, env={**os.environ, **(package_env(env, light) if package else env or {})}, cwd=cwd, timeout=timeout,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if merged else subprocess.PIPE,
-                          encoding="utf-8", errors="replace")
+    done = subprocess.run(
+        words,
+        env={**os.environ, **(package_env(env, light) if package else env or {})},
+        cwd=cwd,
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+    )
     if expect is not None and done.returncode != expect:
         raise AssertionError(f"{' '.join(words)}\nended with {done.returncode}, not {expect}\n{done.stdout}{done.stderr or ''}")
     return done

@@ -1,4 +1,5 @@
 """Jobs whose processes a test stops, kills and starts again: nothing else ends them, so that what each does by itself can be seen."""
+
 import os
 import re
 import signal
@@ -16,9 +17,9 @@ from support.paths import SCRIPTS
 JOB = SCRIPTS / "faults.py"
 WARN, ABORT = 2, 4  # seconds: PROPHET_STALL_WARN and PROPHET_STALL_ABORT here
 SHORT = {"PROPHET_STALL_WARN": str(WARN), "PROPHET_UNIT": "4000"}
-LATE = 2            # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
-LOAD = 3            # seconds more that these tests allow, where they measure wall time: the machine may be busy
-PATIENCE = 10       # seconds after the last answer at which a worker that ends with an exception has ended
+LATE = 2  # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
+LOAD = 3  # seconds more that these tests allow, where they measure wall time: the machine may be busy
+PATIENCE = 10  # seconds after the last answer at which a worker that ends with an exception has ended
 QUIET = r"worker \d: nothing has been answered for (\d+) s"
 
 
@@ -33,16 +34,29 @@ class FaultJob:
     """A job of jobs/scripts/faults.py with the fault ``fault``; a context manager. ``spawn(label, command, env, **options)`` starts a
     process if it is given, else they run on this machine."""
 
-    def __init__(self, workers: int = 2, servers: int = 1, env: Optional[Mapping[str, str]] = None,
-                 spawn: Optional[Callable[..., Any]] = None, fault: str = "run") -> None:
+    def __init__(
+        self,
+        workers: int = 2,
+        servers: int = 1,
+        env: Optional[Mapping[str, str]] = None,
+        spawn: Optional[Callable[..., Any]] = None,
+        fault: str = "run",
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="prophet-test-")
         self.stop_file = os.path.join(self._folder.name, "stop")
         self.hold_file = os.path.join(self._folder.name, "hold")
         self.processes: Dict[str, subprocess.Popen[bytes]] = {}
         self.workers = [f"worker {i}" for i in range(workers)]
         common = {name: value for name, value in os.environ.items() if name not in ("PORT", "DMLC_INTERFACE")}
-        common.update(DMLC_PS_ROOT_URI="127.0.0.1", DMLC_PS_ROOT_PORT=str(free_port()), DMLC_NODE_HOST="127.0.0.1",
-                      DMLC_NUM_WORKER=str(workers), DMLC_NUM_SERVER=str(servers), PYTHONUNBUFFERED="1", **package_env(env))
+        common.update(
+            DMLC_PS_ROOT_URI="127.0.0.1",
+            DMLC_PS_ROOT_PORT=str(free_port()),
+            DMLC_NODE_HOST="127.0.0.1",
+            DMLC_NUM_WORKER=str(workers),
+            DMLC_NUM_SERVER=str(servers),
+            PYTHONUNBUFFERED="1",
+            **package_env(env),
+        )
         labels = ["scheduler"] + [f"server {i}" for i in range(servers)] + self.workers
         try:
             for label in labels:
@@ -50,8 +64,11 @@ class FaultJob:
                     own = {**common, "DMLC_ROLE": label.split()[0]}
                     options: Dict[str, Any] = dict(stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
                     command = [sys.executable, str(JOB), fault, self._folder.name]
-                    self.processes[label] = (spawn(label, command, own, **options) if spawn else
-                                             subprocess.Popen(command, env=own, start_new_session=True, **options))
+                    self.processes[label] = (
+                        spawn(label, command, own, **options)
+                        if spawn
+                        else subprocess.Popen(command, env=own, start_new_session=True, **options)
+                    )
         except BaseException:
             self.__exit__()
             raise

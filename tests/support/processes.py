@@ -1,4 +1,5 @@
 """Processes that a launcher has started: which there are, that they end, and a launcher to send signals to."""
+
 import os
 import re
 import select
@@ -40,8 +41,13 @@ def assert_gone(pids: Iterable[int], within: float = 5.0) -> None:
 def running_launcher(options: Sequence[str], code: str, count: int, limit: float) -> Iterator[Tuple["subprocess.Popen[bytes]", List[int]]]:
     """``prophet-mx launch`` with a job of two workers and a server that run ``code``, once ``count`` pids have appeared in its output:
     yields the process and the pids."""
-    launcher = subprocess.Popen([*PROPHET_MX, "launch", *options, "-n", "2", "-s", "1", "--", *PYTHON, dedent(code)],
-                                env={**os.environ, **package_env()}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, bufsize=0)
+    launcher = subprocess.Popen(
+        [*PROPHET_MX, "launch", *options, "-n", "2", "-s", "1", "--", *PYTHON, dedent(code)],
+        env={**os.environ, **package_env()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        bufsize=0,
+    )
     pids: List[int] = []
     text, deadline = "", time.monotonic() + limit
     try:
@@ -50,7 +56,7 @@ def running_launcher(options: Sequence[str], code: str, count: int, limit: float
             data = os.read(launcher.stdout.fileno(), 65536)
             assert data, f"the launcher ended early: {text}"
             text += data.decode()
-            pids = pids_in(text[:text.rfind("\n") + 1])
+            pids = pids_in(text[: text.rfind("\n") + 1])
         yield launcher, pids
     finally:
         launcher.stdout.close()

@@ -1,4 +1,5 @@
 """Profiles as tests want them."""
+
 from dataclasses import replace
 from typing import Any, Iterable, Optional, Sequence
 
@@ -12,8 +13,9 @@ DATA = ROOT / "benchmarks" / "profiles_data"
 RESNET18 = GradientProfile.load(str(DATA / "resnet18_v1.json")).scaled(compute=0.3)
 
 
-def make_profile(sizes: Sequence[int], forward: Sequence[float], backward: Sequence[float],
-                 steps: Optional[Iterable[Iterable[int]]] = None) -> GradientProfile:
+def make_profile(
+    sizes: Sequence[int], forward: Sequence[float], backward: Sequence[float], steps: Optional[Iterable[Iterable[int]]] = None
+) -> GradientProfile:
     """A profile of gradients of these sizes and compute times; without ``steps`` each gradient is a step of its own."""
     gradients = [Gradient(f"g{index}", *fields) for index, fields in enumerate(zip(sizes, forward, backward))]
     return GradientProfile("tiny", gradients, steps or [[index] for index in reversed(range(len(gradients)))])
@@ -43,6 +45,7 @@ def profiles(draw: Any) -> GradientProfile:
     names = draw(st.lists(st.text(min_size=1), min_size=1, max_size=12, unique=True))
     ready = draw(st.lists(st.floats(0, 1e3), min_size=len(names), max_size=len(names)))
     seconds = st.none() | st.floats(0, 1e9)
-    gradients = [Gradient(name, draw(st.integers(1, 2**50)), draw(seconds), draw(seconds), time, draw(seconds))
-                 for name, time in zip(names, ready)]
+    gradients = [
+        Gradient(name, draw(st.integers(1, 2**50)), draw(seconds), draw(seconds), time, draw(seconds)) for name, time in zip(names, ready)
+    ]
     return GradientProfile(draw(st.text(min_size=1)), gradients, detect_steps(ready))

@@ -4,6 +4,7 @@ usage: role.py SCRIPT ARGUMENT ...
 
 To import mxnet takes most of the time in which a process starts, and a scheduler needs nothing of it but the library.
 """
+
 import ctypes
 import os
 import sys
@@ -17,9 +18,11 @@ def schedule() -> None:
     library = ctypes.CDLL(os.path.join(os.path.dirname(find_spec("mxnet").origin), "libmxnet.so"))
     library.MXGetLastError.restype = ctypes.c_char_p
     store, nothing = ctypes.c_void_p(), CONTROLLER(lambda *command: None)
-    for call in (lambda: library.MXKVStoreCreate(b"dist", ctypes.byref(store)),
-                 lambda: library.MXKVStoreRunServer(store, nothing, None),
-                 library.MXNotifyShutdown):
+    for call in (
+        lambda: library.MXKVStoreCreate(b"dist", ctypes.byref(store)),
+        lambda: library.MXKVStoreRunServer(store, nothing, None),
+        library.MXNotifyShutdown,
+    ):
         if call() != 0:
             sys.exit(f"the scheduler failed: {library.MXGetLastError().decode()}")
 

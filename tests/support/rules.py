@@ -1,4 +1,5 @@
 """Rules for a run of the tests: what is random can be done again, and in CI a test is skipped for few reasons only."""
+
 import os
 import random
 import re

@@ -1,4 +1,5 @@
 """Reads what was written for TensorBoard."""
+
 import struct
 
 
@@ -11,7 +12,7 @@ def scalars_in(folder):
         data, at = path.read_bytes(), 0
         while at < len(data):
             [length] = struct.unpack_from("<Q", data, at)
-            event = Event.FromString(data[at + 12:at + 12 + length])
+            event = Event.FromString(data[at + 12 : at + 12 + length])
             found += [(value.tag, event.step, value.simple_value) for value in event.summary.value]
             at += 16 + length
     return found

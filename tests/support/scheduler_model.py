@@ -1,4 +1,5 @@
 """The compiled scheduler, and an account of what it was told and what it did that is kept beside it."""
+
 import math
 
 from prophet_mx import policies
@@ -6,7 +7,7 @@ from prophet_mx._core import Scheduler
 
 POLICIES = tuple(policies.POLICIES)
 WIDE = -1
-IDLE = 16384                                                   # in flight up to here counts as an idle link
+IDLE = 16384  # in flight up to here counts as an idle link
 
 
 class Model:
@@ -16,23 +17,23 @@ class Model:
         self.policy = policy
         self.links = links
         self.scheduler = Scheduler(policy, links, window, lead, rate)
-        self.units = units                                      # (bytes, link, position)
+        self.units = units  # (bytes, link, position)
         for i, (size, link, position) in enumerate(units):
             assert self.scheduler.add_unit(size, link, i, position=position) == i
         self.state = ["idle"] * len(units)
         self.rounds = [-1] * len(units)
         self.urgency = [None] * len(units)
-        self.released = [0] * links                             # payload bytes
+        self.released = [0] * links  # payload bytes
         self.drained = [0] * links
         self.sequence = 0
-        self.sent = []                                          # every unit ever sent, in order
+        self.sent = []  # every unit ever sent, in order
         self.iteration = 0
         self.t = 0.0
         self.fixed_window = window
         self.literal = policy == "prophet-icpp21" and window == 0
         self.step_of, self.due = [], []
-        self.newest, self.began, self.arrived = -1, 0.0, -1     # the paper's rule: iteration, its start, the latest step
-        self.blocks, self.in_blocks = set(), []                 # gradient blocks: (link, iteration, step), and the units in them
+        self.newest, self.began, self.arrived = -1, 0.0, -1  # the paper's rule: iteration, its start, the latest step
+        self.blocks, self.in_blocks = set(), []  # gradient blocks: (link, iteration, step), and the units in them
 
     def set_steps(self, step_of, due):
         self.scheduler.set_steps(step_of, due)
@@ -113,7 +114,7 @@ class Model:
     def done(self, unit):
         self.scheduler.done(unit, self.t)
         self.state[unit] = "idle"
-        for link in self.links_of(unit):                        # an answer proves drain; the account here follows
+        for link in self.links_of(unit):  # an answer proves drain; the account here follows
             self.drained[link] = max(self.drained[link], self.scheduler.link_state(link)["drained"])
         self.scheduler.check()
 
@@ -143,20 +144,25 @@ class Model:
             state = self.scheduler.link_state(link)
             assert self.lead_allows(unit, link), f"unit {unit} passed the lead limit of link {link}: {state}"
             in_flight = self.released[link] - self.drained[link]
-            most = 4 * state["window"] if self.policy == "prophet" else 0          # of a predicted block
+            most = 4 * state["window"] if self.policy == "prophet" else 0  # of a predicted block
             assert self.window_open(unit, link) or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
         for other in self.of_state("ready"):
             if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
                 assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
-                    f"unit {unit} went before unit {other}, which is more urgent and free to go")
+                    f"unit {unit} went before unit {other}, which is more urgent and free to go"
+                )
 
     def assemble(self, unit):
         """A unit leaves with the interval's block if it is predicted to drain within the interval."""
         for link in self.links_of(unit):
             state, interval = self.scheduler.link_state(link), self.interval()
             most = 4 * state["window"] if self.policy == "prophet" else math.inf
-            if (self.policy not in ("prophet", "prophet-icpp21") or self.fixed_window or interval <= 0
-                    or self.released[link] - self.drained[link] + self.share(unit) > min(state["rate"] * interval, most)):
+            if (
+                self.policy not in ("prophet", "prophet-icpp21")
+                or self.fixed_window
+                or interval <= 0
+                or self.released[link] - self.drained[link] + self.share(unit) > min(state["rate"] * interval, most)
+            ):
                 return
         self.blocks |= {(link, self.newest, self.arrived) for link in self.links_of(unit)}
         self.in_blocks.append(unit)
@@ -171,15 +177,18 @@ class Model:
             free = sorted((u for u in ready if self.lead_allows(u, link)), key=lambda u: self.urgency[u])
             if free and self.window_open(free[0], link):
                 # Only a more urgent unit for all servers, which waits for another link's window, keeps it back.
-                blockers = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
-                            and all(self.lead_allows(u, k) for k in range(self.links))]
+                blockers = [
+                    u for u in self.of_state("ready") if self.units[u][1] == WIDE and all(self.lead_allows(u, k) for k in range(self.links))
+                ]
                 assert any(self.urgency[u] < self.urgency[f] for u in blockers for f in free), (
-                    f"link {link} idles though units {free} may go: {self.scheduler.link_state(link)}")
+                    f"link {link} idles though units {free} may go: {self.scheduler.link_state(link)}"
+                )
                 waits_for_window = True
             waits_for_window |= bool(free)
-        wide = [u for u in self.of_state("ready") if self.units[u][1] == WIDE
-                and all(self.lead_allows(u, link) for link in range(self.links))]
-        if wide:                                                # the most urgent of them goes first, also where a smaller one would fit
+        wide = [
+            u for u in self.of_state("ready") if self.units[u][1] == WIDE and all(self.lead_allows(u, link) for link in range(self.links))
+        ]
+        if wide:  # the most urgent of them goes first, also where a smaller one would fit
             waits_for_window = True
             unit = min(wide, key=lambda u: self.urgency[u])
             assert not all(self.window_open(unit, link) for link in range(self.links)), f"unit {unit} may go and does not"
@@ -189,7 +198,7 @@ class Model:
 def install_steps(model, rng):
     count = len(model.units)
     steps = rng.randint(1, 4)
-    members = sorted((rng.randrange(-1, steps) for _ in range(count)), reverse=True)             # -1: in none
+    members = sorted((rng.randrange(-1, steps) for _ in range(count)), reverse=True)  # -1: in none
     model.set_steps(members, sorted(rng.random() * 0.1 for _ in range(steps)))
 
 
@@ -214,7 +223,7 @@ class Cluster:
     """Several workers: a unit is answered everywhere once all workers have sent it."""
 
     def __init__(self, job, workers, iterations, rng, barrier, positions=None):
-        self.positions = positions                          # of another total order, which the workers change to one after the other
+        self.positions = positions  # of another total order, which the workers change to one after the other
         self.using, self.limited = set(), set(range(workers))
         self.workers = [Model(*job) for _ in range(workers)]
         self.rng = rng
@@ -224,7 +233,7 @@ class Cluster:
         pushed = [rng.sample(self.units, rng.randint(1, len(self.units))) for _ in range(iterations)]
         self.todo = [[(i, unit) for i, units in enumerate(pushed) for unit in self.shuffled(units, w)] for w in range(workers)]
         self.total = sum(map(len, pushed))
-        self.answers = []                                   # (worker, unit) on their way
+        self.answers = []  # (worker, unit) on their way
 
     def shuffled(self, units, worker):
         units = sorted(units)
@@ -239,7 +248,7 @@ class Cluster:
             if self.barrier and iteration != self.todo[w][0][0]:
                 break
             if self.barrier and iteration != model.iteration and any(state != "idle" for state in model.state):
-                break                                       # the forward pass needs all values of the iteration before
+                break  # the forward pass needs all values of the iteration before
             if unit not in seen and model.state[unit] == "idle":
                 found.append(place)
             seen.add(unit)
@@ -296,5 +305,6 @@ class Cluster:
         for w, model in enumerate(self.workers):
             assert not self.todo[w] and not model.of_state("ready") and not model.of_state("sent"), (
                 f"deadlock: worker {w} is left with {model.of_state('ready')} ready, {model.of_state('sent')} unanswered, "
-                f"{len(self.todo[w])} to come")
+                f"{len(self.todo[w])} to come"
+            )
             assert len(model.sent) == self.total

@@ -1,4 +1,5 @@
 """A real sshd on loopback, for the current user, with keys of its own; nothing outside of a temporary folder is read or written."""
+
 import getpass
 import os
 import shutil
@@ -13,7 +14,7 @@ import pytest
 
 from prophet_mx.launcher.launch import free_port
 
-ADDRESSES = ("127.0.0.1", "127.0.0.2")      # two hosts, as far as ssh and MXNet can tell
+ADDRESSES = ("127.0.0.1", "127.0.0.2")  # two hosts, as far as ssh and MXNet can tell
 
 _CONFIG = """\
 Port {port}
@@ -38,7 +39,7 @@ def running_sshd(folder: Path) -> Iterator[List[str]]:
         if found is None:
             pytest.skip(f"there is no {program} (Debian: apt-get install openssh-server openssh-client)")
     if os.geteuid() == 0:
-        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)     # where sshd locks itself in before a login; an init script makes it
+        os.makedirs("/run/sshd", mode=0o755, exist_ok=True)  # where sshd locks itself in before a login; an init script makes it
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)], check=True, timeout=30)
     port = free_port()
@@ -46,16 +47,26 @@ def running_sshd(folder: Path) -> Iterator[List[str]]:
     (folder / "config").write_text(_CONFIG.format(port=port, folder=folder, listen=listen))
     key = (folder / "host_key.pub").read_text()
     (folder / "known_hosts").write_text("".join(f"[{address}]:{port} {key}" for address in ADDRESSES))
-    options = [f"Port={port}", f"User={getpass.getuser()}", f"IdentityFile={folder}/user_key", "IdentitiesOnly=yes",
-               f"UserKnownHostsFile={folder}/known_hosts", "StrictHostKeyChecking=yes", "ControlPath=none"]
+    options = [
+        f"Port={port}",
+        f"User={getpass.getuser()}",
+        f"IdentityFile={folder}/user_key",
+        "IdentitiesOnly=yes",
+        f"UserKnownHostsFile={folder}/known_hosts",
+        "StrictHostKeyChecking=yes",
+        "ControlPath=none",
+    ]
     with open(str(folder / "log"), "w", encoding="utf-8") as log:
-        daemon = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stdin=subprocess.DEVNULL, stdout=log,
-                                  stderr=log)
+        daemon = subprocess.Popen([sshd, "-D", "-e", "-f", str(folder / "config")], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         _wait_for(port, daemon, folder / "log")
-        tried = subprocess.run(["ssh", "-T", *(word for option in options + ["BatchMode=yes"] for word in ("-o", option)),
-                                ADDRESSES[0], "true"], timeout=30,
-                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        tried = subprocess.run(
+            ["ssh", "-T", *(word for option in options + ["BatchMode=yes"] for word in ("-o", option)), ADDRESSES[0], "true"],
+            timeout=30,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         if tried.returncode != 0:
             pytest.skip(f"sshd lets {getpass.getuser()} not in: {tried.stdout.decode()} {(folder / 'log').read_text()[-500:]}")
         yield options

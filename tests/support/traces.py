@@ -1,4 +1,5 @@
 """Traces whose times are known."""
+
 import json
 
 
@@ -10,17 +11,50 @@ def load(path):
 def made(names=("first", "second"), iterations=5, policy="prophet"):
     """A trace as the timeline writes it. Every iteration takes 100 ms: 'second' is ready at 0 ms and takes the wire until 40, 'first' is
     ready at 30, goes out from 40 to 50, is answered at 55 and unpacked at 56; 'second' is answered at 60, unpacked at 65."""
-    events = [{"ph": "M", "name": "prophet_mx", "pid": 1, "args": {"format": "prophet_mx timeline 1", "rank": 0, "workers": 2,
-                                                                  "servers": 1, "policy": policy, "started": "2026-01-01T00:00:00Z"}}]
+    events = [
+        {
+            "ph": "M",
+            "name": "prophet_mx",
+            "pid": 1,
+            "args": {
+                "format": "prophet_mx timeline 1",
+                "rank": 0,
+                "workers": 2,
+                "servers": 1,
+                "policy": policy,
+                "started": "2026-01-01T00:00:00Z",
+            },
+        }
+    ]
     for unit, (name, size) in enumerate(zip(names, (1_000_000, 4_000_000))):
-        events.append({"ph": "M", "name": "thread_name", "pid": 2, "tid": unit + 1, "args": {
-            "name": name, "parameter": name, "unit": unit, "gradient": unit, "bytes": size, "link": 0, "rank": unit}})
+        events.append(
+            {
+                "ph": "M",
+                "name": "thread_name",
+                "pid": 2,
+                "tid": unit + 1,
+                "args": {"name": name, "parameter": name, "unit": unit, "gradient": unit, "bytes": size, "link": 0, "rank": unit},
+            }
+        )
     for number in range(iterations):
+
         def add(name, row, begin, end, process=1, **args):
-            events.append({"ph": "X", "name": name, "pid": process, "tid": row, "ts": 100_000 * number + 1000 * begin,
-                           "dur": 1000 * (end - begin), "args": {"iteration": number, **args}})
-        for row, name, ready, released, drained, answered, landed, step in ((2, names[1], 0, 0, 40, 60, 65, 0),
-                                                                           (1, names[0], 30, 35, 50, 55, 56, 1)):
+            events.append(
+                {
+                    "ph": "X",
+                    "name": name,
+                    "pid": process,
+                    "tid": row,
+                    "ts": 100_000 * number + 1000 * begin,
+                    "dur": 1000 * (end - begin),
+                    "args": {"iteration": number, **args},
+                }
+            )
+
+        for row, name, ready, released, drained, answered, landed, step in (
+            (2, names[1], 0, 0, 40, 60, 65, 0),
+            (1, names[0], 30, 35, 50, 55, 56, 1),
+        ):
             add("wait", row, ready, released, 2, step=step)
             add("wire", row, released, drained, 2, block=number)
             add("answer", row, drained, answered, 2)

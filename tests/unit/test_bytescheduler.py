@@ -1,4 +1,5 @@
 """Variables of ByteScheduler: what becomes a setting, and that each is named."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,14 +9,17 @@ from prophet_mx.bytescheduler import NOT_NEEDED, translate
 from prophet_mx.config import Config
 
 
-@pytest.mark.parametrize("environ, settings", [
-    ({}, {}),
-    ({"BYTESCHEDULER_PARTITION": "512000", "BYTESCHEDULER_CREDIT": "4096000"}, {"unit": 2048000, "lead": 16384000}),
-    ({"BYTESCHEDULER_CREDIT": "4e6"}, {"lead": 16000000}),                                      # it is read as a float there
-    ({"BYTESCHEDULER_PARTITION": "160000000"}, {"unit": 4000000}),                              # "do not cut"
-    ({"BYTESCHEDULER_PARTITION": "512000", "PROPHET_UNIT": "1MB"}, {"unit": 1000000}),          # the own variable wins
-    ({"BYTESCHEDULER_PARTITION": "-1", "BYTESCHEDULER_CREDIT": "inf"}, {}),
-])
+@pytest.mark.parametrize(
+    "environ, settings",
+    [
+        ({}, {}),
+        ({"BYTESCHEDULER_PARTITION": "512000", "BYTESCHEDULER_CREDIT": "4096000"}, {"unit": 2048000, "lead": 16384000}),
+        ({"BYTESCHEDULER_CREDIT": "4e6"}, {"lead": 16000000}),  # it is read as a float there
+        ({"BYTESCHEDULER_PARTITION": "160000000"}, {"unit": 4000000}),  # "do not cut"
+        ({"BYTESCHEDULER_PARTITION": "512000", "PROPHET_UNIT": "1MB"}, {"unit": 1000000}),  # the own variable wins
+        ({"BYTESCHEDULER_PARTITION": "-1", "BYTESCHEDULER_CREDIT": "inf"}, {}),
+    ],
+)
 def test_partition_and_credit_with_the_policy_credit(environ, settings):
     assert Config.from_env({"PROPHET_POLICY": "credit", **environ}) == Config(policy="credit", **settings)
 
@@ -46,11 +50,13 @@ def test_a_value_that_is_no_setting_does_no_harm_and_is_named():
 
 
 @settings(max_examples=40)
-@given(st.dictionaries(st.sampled_from(sorted(NOT_NEEDED) + ["BYTESCHEDULER_NEW", "OTHER"]), st.text(max_size=8)),
-       st.sampled_from(["prophet", "credit"]))
+@given(
+    st.dictionaries(st.sampled_from(sorted(NOT_NEEDED) + ["BYTESCHEDULER_NEW", "OTHER"]), st.text(max_size=8)),
+    st.sampled_from(["prophet", "credit"]),
+)
 def test_each_variable_is_named_once_and_no_number_is_an_error(environ, policy):
     mapped, notes = translate(environ, policy, {"unit", "lead"})
-    Config.from_env({f"PROPHET_{name.upper()}": value for name, value in mapped.items()})      # raises for what is not allowed
+    Config.from_env({f"PROPHET_{name.upper()}": value for name, value in mapped.items()})  # raises for what is not allowed
     found = sorted(name for name in environ if name.startswith("BYTESCHEDULER_"))
     assert [note.split()[0].partition("=")[0] for note in notes] == found
     for note in notes:

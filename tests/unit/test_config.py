@@ -1,4 +1,5 @@
 """Settings: every wrong value is an error that names the variable, the value and what is allowed."""
+
 import dataclasses
 import math
 
@@ -10,36 +11,49 @@ from prophet_mx.policies import settings as policies
 
 
 def test_defaults():
-    assert Config.from_env({}) == Config(policy="prophet", drain="auto", bandwidth=None, unit=None, window=None, lead=None, profile=None,
-                                        warmup=3, stall_warn=60.0, stall_abort=None)
+    assert Config.from_env({}) == Config(
+        policy="prophet",
+        drain="auto",
+        bandwidth=None,
+        unit=None,
+        window=None,
+        lead=None,
+        profile=None,
+        warmup=3,
+        stall_warn=60.0,
+        stall_abort=None,
+    )
 
 
-@pytest.mark.parametrize("variable, text, field, value", [
-    ("PROPHET_POLICY", "fifo", "policy", "fifo"),
-    ("PROPHET_POLICY", " OFF ", "policy", "off"),
-    ("PROPHET_DRAIN", "nic", "drain", "nic"),
-    ("PROPHET_BANDWIDTH", "10Gbit", "bandwidth", 1.25e9),
-    ("PROPHET_BANDWIDTH", "1.25e9", "bandwidth", 1.25e9),
-    ("PROPHET_BANDWIDTH", "auto", "bandwidth", None),
-    ("PROPHET_BANDWIDTH", "10kB", "bandwidth", 1e4),
-    ("PROPHET_BANDWIDTH", "10Gb", "bandwidth", 1.25e9),
-    ("PROPHET_WINDOW", "512 KiB", "window", 524288),
-    ("PROPHET_WINDOW", "Auto", "window", None),
-    ("PROPHET_LEAD", "1", "lead", 1),
-    ("PROPHET_UNIT", "256KiB", "unit", 262144),
-    ("PROPHET_UNIT", "4", "unit", 4),
-    ("PROPHET_UNIT", "4MB", "unit", 4000000),
-    ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
-    ("PROPHET_WARMUP", "1", "warmup", 1),
-    ("PROPHET_WARMUP", "1000", "warmup", 1000),
-    ("PROPHET_LOG_LEVEL", "Debug", "log_level", "debug"),
-    ("PROPHET_LOG_EVERY", "100", "log_every", 100),
-    ("PROPHET_METRICS_PORT", "9400", "metrics_port", 9400),
-    ("PROPHET_METRICS_HOST", "0.0.0.0", "metrics_host", "0.0.0.0"),
-    ("PROPHET_STALL_WARN", "off", "stall_warn", None),
-    ("PROPHET_STALL_WARN", "2.5", "stall_warn", 2.5),
-    ("PROPHET_STALL_ABORT", "600s", "stall_abort", 600.0),
-])
+@pytest.mark.parametrize(
+    "variable, text, field, value",
+    [
+        ("PROPHET_POLICY", "fifo", "policy", "fifo"),
+        ("PROPHET_POLICY", " OFF ", "policy", "off"),
+        ("PROPHET_DRAIN", "nic", "drain", "nic"),
+        ("PROPHET_BANDWIDTH", "10Gbit", "bandwidth", 1.25e9),
+        ("PROPHET_BANDWIDTH", "1.25e9", "bandwidth", 1.25e9),
+        ("PROPHET_BANDWIDTH", "auto", "bandwidth", None),
+        ("PROPHET_BANDWIDTH", "10kB", "bandwidth", 1e4),
+        ("PROPHET_BANDWIDTH", "10Gb", "bandwidth", 1.25e9),
+        ("PROPHET_WINDOW", "512 KiB", "window", 524288),
+        ("PROPHET_WINDOW", "Auto", "window", None),
+        ("PROPHET_LEAD", "1", "lead", 1),
+        ("PROPHET_UNIT", "256KiB", "unit", 262144),
+        ("PROPHET_UNIT", "4", "unit", 4),
+        ("PROPHET_UNIT", "4MB", "unit", 4000000),
+        ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
+        ("PROPHET_WARMUP", "1", "warmup", 1),
+        ("PROPHET_WARMUP", "1000", "warmup", 1000),
+        ("PROPHET_LOG_LEVEL", "Debug", "log_level", "debug"),
+        ("PROPHET_LOG_EVERY", "100", "log_every", 100),
+        ("PROPHET_METRICS_PORT", "9400", "metrics_port", 9400),
+        ("PROPHET_METRICS_HOST", "0.0.0.0", "metrics_host", "0.0.0.0"),
+        ("PROPHET_STALL_WARN", "off", "stall_warn", None),
+        ("PROPHET_STALL_WARN", "2.5", "stall_warn", 2.5),
+        ("PROPHET_STALL_ABORT", "600s", "stall_abort", 600.0),
+    ],
+)
 def test_a_variable_sets_its_field_and_no_other(variable, text, field, value):
     assert Config.from_env({variable: text, "HOME": "/"}) == dataclasses.replace(Config(), **{field: value})
 
@@ -60,11 +74,11 @@ def test_the_process_environment_is_the_default(monkeypatch):
 
 
 def test_a_keyword_wins_over_the_environment():
-    assert Config.from_env({"PROPHET_POLICY": "fifo", "PROPHET_WARMUP": "7"}, policy="priority") == Config(
-        policy="priority", warmup=7)
+    assert Config.from_env({"PROPHET_POLICY": "fifo", "PROPHET_WARMUP": "7"}, policy="priority") == Config(policy="priority", warmup=7)
     assert Config.from_env({"PROPHET_WINDOW": "1MB"}, window=None).window is None
     assert Config.from_env({}, bandwidth=1.25e8, window=65536, lead="1MiB", warmup=5) == Config(
-        bandwidth=1.25e8, window=65536, lead=2**20, warmup=5)
+        bandwidth=1.25e8, window=65536, lead=2**20, warmup=5
+    )
 
 
 WRONG = [
@@ -124,11 +138,28 @@ def test_a_wrong_variable_is_named_with_its_value_and_what_is_allowed(field, tex
     assert "\n" not in message
 
 
-@pytest.mark.parametrize("field, value", [(field, text) for field, text, _ in WRONG] + [
-    ("policy", None), ("policy", 1), ("drain", None), ("bandwidth", True), ("bandwidth", math.inf), ("bandwidth", math.nan),
-    ("bandwidth", []), ("bandwidth", 0), ("window", 0.5), ("window", -1), ("window", False), ("lead", {}), ("warmup", True),
-    ("warmup", None), ("warmup", 2.5), ("warmup", 0),
-])
+@pytest.mark.parametrize(
+    "field, value",
+    [(field, text) for field, text, _ in WRONG]
+    + [
+        ("policy", None),
+        ("policy", 1),
+        ("drain", None),
+        ("bandwidth", True),
+        ("bandwidth", math.inf),
+        ("bandwidth", math.nan),
+        ("bandwidth", []),
+        ("bandwidth", 0),
+        ("window", 0.5),
+        ("window", -1),
+        ("window", False),
+        ("lead", {}),
+        ("warmup", True),
+        ("warmup", None),
+        ("warmup", 2.5),
+        ("warmup", 0),
+    ],
+)
 def test_a_wrong_keyword_is_named_with_its_value(field, value):
     with pytest.raises(ConfigError) as caught:
         Config.from_env({}, **{field: value})

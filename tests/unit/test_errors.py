@@ -1,4 +1,5 @@
 """The hierarchy of errors."""
+
 import prophet_mx
 from prophet_mx import ProphetError
 

@@ -1,4 +1,5 @@
 """The table of policies: a row is all that a policy needs, and a wrong row is refused."""
+
 import pytest
 
 from prophet_mx import Config, ConfigError
@@ -41,8 +42,17 @@ def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
         adopted(Config(), numbers)
 
 
-@pytest.mark.parametrize("wrong", [TOY._replace(name="prophet"), TOY._replace(name="off"), TOY._replace(name="Toy"), TOY._replace(name=" "),
-                                   TOY._replace(unit=-1), TOY._replace(lead=2**63)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        TOY._replace(name="prophet"),
+        TOY._replace(name="off"),
+        TOY._replace(name="Toy"),
+        TOY._replace(name=" "),
+        TOY._replace(unit=-1),
+        TOY._replace(lead=2**63),
+    ],
+)
 def test_a_wrong_row_is_refused(wrong):
     before = dict(POLICIES)
     with pytest.raises(ConfigError, match="is not allowed; allowed: "):

@@ -1,4 +1,5 @@
 """Numbers with units."""
+
 import math
 
 import pytest
@@ -7,8 +8,7 @@ from hypothesis import strategies as st
 
 from prophet_mx.quantities import format_rate, parse_rate, parse_size, parse_time
 
-SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12,
-         "tib": 2**40}
+SIZES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tb": 10**12, "tib": 2**40}
 PREFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
@@ -22,8 +22,12 @@ def test_size_is_number_times_unit(number, unit, space):
     assert parse_size(f"{number}{space}{unit}") == number * SIZES[unit.lower()]
 
 
-@given(st.integers(1, 10**6), any_case(PREFIXES), st.sampled_from(["b", "b/s", "bps", "bit", "Bit", "BIT", "bit/s"]),
-       st.sampled_from(["", " "]))
+@given(
+    st.integers(1, 10**6),
+    any_case(PREFIXES),
+    st.sampled_from(["b", "b/s", "bps", "bit", "Bit", "BIT", "bit/s"]),
+    st.sampled_from(["", " "]),
+)
 def test_a_lower_case_b_in_a_rate_is_bits(number, prefix, word, space):
     assert parse_rate(f"{number}{space}{prefix}{word}") == pytest.approx(number * PREFIXES[prefix.lower()] / 8, rel=1e-12)
 
@@ -34,14 +38,34 @@ def test_an_upper_case_b_in_a_rate_is_bytes(number, prefix, word, space):
     assert parse_rate(f"{number}{space}{prefix}{word}") == pytest.approx(number * factor, rel=1e-12)
 
 
-@pytest.mark.parametrize("text", ["10G", "10g", "10000M", "10Gb", "10Gbps", "10Gbit", "10Gbit/s", "10Gb/s", "1.25GB", "1.25GB/s",
-                                  "1.25GBps", "1250MB", "1.25e9", "1.25e3 MB/s", "10 Gbit/s", "0.01Tb"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "10G",
+        "10g",
+        "10000M",
+        "10Gb",
+        "10Gbps",
+        "10Gbit",
+        "10Gbit/s",
+        "10Gb/s",
+        "1.25GB",
+        "1.25GB/s",
+        "1.25GBps",
+        "1250MB",
+        "1.25e9",
+        "1.25e3 MB/s",
+        "10 Gbit/s",
+        "0.01Tb",
+    ],
+)
 def test_one_rate_in_all_its_forms(text):
     assert parse_rate(text) == pytest.approx(1.25e9, rel=1e-12)
 
 
-@pytest.mark.parametrize("text", ["10GBPS", "10Gi", "10Gib", "10Gibit", "10Gbytes", "10G/s", "10/s", "10Gbps/s", "10bpsG", "10Gbit/h",
-                                  "10B/"])
+@pytest.mark.parametrize(
+    "text", ["10GBPS", "10Gi", "10Gib", "10Gibit", "10Gbytes", "10G/s", "10/s", "10Gbps/s", "10bpsG", "10Gbit/h", "10B/"]
+)
 def test_what_may_be_bits_or_bytes_is_no_rate(text):
     with pytest.raises(ValueError):
         parse_rate(text)
@@ -52,8 +76,19 @@ def test_what_is_shown_of_a_rate_is_a_rate(rate):
     assert parse_rate(format_rate(rate)) == pytest.approx(rate, rel=5.1e-4)
 
 
-@pytest.mark.parametrize("rate, text", [(1.25e9, "10 Gbit/s"), (125e6, "1 Gbit/s"), (119.5e6, "956 Mbit/s"), (11676712, "93.41 Mbit/s"),
-                                        (1e3, "8 kbit/s"), (1e12, "8 Tbit/s"), (1, "8 bit/s"), (0, "0 bit/s")])
+@pytest.mark.parametrize(
+    "rate, text",
+    [
+        (1.25e9, "10 Gbit/s"),
+        (125e6, "1 Gbit/s"),
+        (119.5e6, "956 Mbit/s"),
+        (11676712, "93.41 Mbit/s"),
+        (1e3, "8 kbit/s"),
+        (1e12, "8 Tbit/s"),
+        (1, "8 bit/s"),
+        (0, "0 bit/s"),
+    ],
+)
 def test_a_rate_is_shown_in_bits_per_second(rate, text):
     assert format_rate(rate) == text
 

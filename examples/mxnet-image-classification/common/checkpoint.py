@@ -2,6 +2,7 @@
 
 Every worker writes its own. Weights and optimizer states are the same on all, but the running statistics of batch norm are not.
 """
+
 import logging
 import os
 import re
@@ -49,8 +50,11 @@ class Checkpoints:
         for prefix in (self.own(), self.prefix):
             if os.path.exists(f"{prefix}-{epochs:04d}.params"):
                 if prefix != self.own():
-                    logging.warning("%s-%04d.params is not there: going on with rank 0's, whose running statistics of batch norm "
-                                    "are not this worker's", self.own(), epochs)
+                    logging.warning(
+                        "%s-%04d.params is not there: going on with rank 0's, whose running statistics of batch norm are not this worker's",
+                        self.own(),
+                        epochs,
+                    )
                 return prefix
         folder, name = os.path.split(self.prefix)
         pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
@@ -65,6 +69,8 @@ def states_file(prefix, epochs, expected):
     if os.path.exists(path):
         return path
     if expected:
-        logging.warning("%s is not there: momentum and the like start from zero, and the weights will not be those of a run that "
-                        "was never interrupted", path)
+        logging.warning(
+            "%s is not there: momentum and the like start from zero, and the weights will not be those of a run that was never interrupted",
+            path,
+        )
     return None

@@ -1,4 +1,5 @@
 """The images of one worker: its own part of a RecordIO file, or one synthetic batch over and over."""
+
 import mxnet as mx
 import numpy as np
 
@@ -75,13 +76,17 @@ def training_iter(args, rank, workers):
     else:
         count = count_records(args.data_train_idx)
         if smallest_part(count, workers) < args.batch_size:
-            raise OptionError(f"--batch-size {args.batch_size}: the {count} images of {args.data_train} give a worker as few as "
-                              f"{max(0, smallest_part(count, workers))}; take a smaller batch or fewer workers")
+            raise OptionError(
+                f"--batch-size {args.batch_size}: the {count} images of {args.data_train} give a worker as few as "
+                f"{max(0, smallest_part(count, workers))}; take a smaller batch or fewer workers"
+            )
         examples = args.num_examples or count
 
         def make(seed):
-            return _record_iter(args, args.data_train, args.data_train_idx, rank, workers, shuffle=True, seed=seed, seed_aug=seed,
-                                **_augmentation(args))
+            return _record_iter(
+                args, args.data_train, args.data_train_idx, rank, workers, shuffle=True, seed=seed, seed_aug=seed, **_augmentation(args)
+            )
+
     batches = examples // (args.batch_size * workers)
     if batches == 0:
         raise OptionError(f"--num-examples {examples} is less than one batch of {args.batch_size} for each of {workers} workers")
@@ -131,17 +136,40 @@ def count_records(index):
 
 
 def _record_iter(args, path, index, rank, workers, **options):
-    channels = {f"{kind}_{channel}": value for kind, values in (("mean", args.rgb_mean), ("std", args.rgb_std))
-                for channel, value in zip("rgb", values)}
+    channels = {
+        f"{kind}_{channel}": value
+        for kind, values in (("mean", args.rgb_mean), ("std", args.rgb_std))
+        for channel, value in zip("rgb", values)
+    }
     return mx.io.ImageRecordIter(
-        path_imgrec=path, path_imgidx=index, data_shape=args.image_shape, batch_size=args.batch_size, num_parts=workers,
-        part_index=rank, preprocess_threads=args.data_nthreads, resize=args.resize or -1, verbose=False, **channels, **options)
+        path_imgrec=path,
+        path_imgidx=index,
+        data_shape=args.image_shape,
+        batch_size=args.batch_size,
+        num_parts=workers,
+        part_index=rank,
+        preprocess_threads=args.data_nthreads,
+        resize=args.resize or -1,
+        verbose=False,
+        **channels,
+        **options,
+    )
 
 
 def _augmentation(args):
-    return dict(rand_crop=args.random_crop and not args.random_resized_crop, rand_mirror=args.random_mirror,
-                random_resized_crop=args.random_resized_crop, min_random_area=args.min_random_area,
-                max_aspect_ratio=args.max_random_aspect_ratio, min_random_scale=args.min_random_scale,
-                max_random_scale=args.max_random_scale, max_rotate_angle=args.max_random_rotate_angle,
-                max_shear_ratio=args.max_random_shear_ratio, random_h=args.max_random_h, random_s=args.max_random_s,
-                random_l=args.max_random_l, pad=args.pad_size, fill_value=127)
+    return dict(
+        rand_crop=args.random_crop and not args.random_resized_crop,
+        rand_mirror=args.random_mirror,
+        random_resized_crop=args.random_resized_crop,
+        min_random_area=args.min_random_area,
+        max_aspect_ratio=args.max_random_aspect_ratio,
+        min_random_scale=args.min_random_scale,
+        max_random_scale=args.max_random_scale,
+        max_rotate_angle=args.max_random_rotate_angle,
+        max_shear_ratio=args.max_random_shear_ratio,
+        random_h=args.max_random_h,
+        random_s=args.max_random_s,
+        random_l=args.max_random_l,
+        pad=args.pad_size,
+        fill_value=127,
+    )

@@ -1,4 +1,5 @@
 """Networks of MXNet's model zoo by the names that MXNet's ImageNet example gives them."""
+
 import mxnet as mx
 from mxnet.gluon.model_zoo import vision
 
@@ -6,7 +7,7 @@ from .options import OptionError
 
 # --network: name in the model zoo, the number of layers unless given (None: the network has no choice of layers)
 FAMILIES = {
-    "resnet": ("resnet{}_v2", 50),          # as in MXNet's example, where 'resnet' is the version with identity mappings
+    "resnet": ("resnet{}_v2", 50),  # as in MXNet's example, where 'resnet' is the version with identity mappings
     "resnet-v1": ("resnet{}_v1", 50),
     "vgg": ("vgg{}", 16),
     "vgg-bn": ("vgg{}_bn", 16),
@@ -44,11 +45,13 @@ def make(args):
     """
     name = zoo_name(args.network, args.num_layers)
     try:
-        net = vision.get_model(name, classes=args.num_classes, prefix="net_")      # a scope of its own for names
+        net = vision.get_model(name, classes=args.num_classes, prefix="net_")  # a scope of its own for names
     except ValueError:
         layers = "" if args.num_layers is None else f" --num-layers {args.num_layers}"
-        raise OptionError(f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that "
-                          "the model zoo has, or one of its own names such as resnet18_v1") from None
+        raise OptionError(
+            f"--network {args.network}{layers} is not allowed; allowed: {', '.join(FAMILIES)} with the layers that "
+            "the model zoo has, or one of its own names such as resnet18_v1"
+        ) from None
     symbol = net(mx.sym.var("data"))
     try:
         shapes, _, running = symbol.infer_shape(data=(1,) + args.image_shape)
@@ -57,7 +60,7 @@ def make(args):
         raise OptionError(f"{name} does not take images of --image-shape {shape} ({reason})") from None
     parameters = net.collect_params()
     for name, shape in zip(symbol.list_arguments() + symbol.list_auxiliary_states(), shapes + running):
-        if name in parameters:      # all but the data
+        if name in parameters:  # all but the data
             parameters[name].shape = shape
     return net
 

@@ -1,4 +1,5 @@
 """Command-line options of the training scripts. Names and meanings are those of MXNet's and ByteScheduler's ImageNet examples."""
+
 import argparse
 import math
 import os
@@ -28,9 +29,11 @@ def make_parser(doc):
     """The parser with all options that both training scripts have. ``doc``: what the script does, an empty line, an example."""
     description, example = doc.strip().split("\n\n")
     parser = argparse.ArgumentParser(
-        description=description, formatter_class=_Formatter,
+        description=description,
+        formatter_class=_Formatter,
         epilog=f"example: {example.strip()} -- exit codes: 0 trained, 1 MXNet or Python stopped with an error, 2 a wrong option or "
-        "a file that is missing (one line says what to do)")
+        "a file that is missing (one line says what to do)",
+    )
     for add in (_add_network, _add_data, _add_augmentation, _add_training, _add_communication, _add_checkpoints):
         add(parser)
     return parser
@@ -38,14 +41,23 @@ def make_parser(doc):
 
 def _add_network(parser):
     group = parser.add_argument_group("network")
-    group.add_argument("--network", default="resnet", help="resnet, resnet-v1, vgg, alexnet, inception-v3, mobilenet, mobilenetv2, "
-                       "squeezenet, densenet, or any name of MXNet's model zoo such as resnet50_v1")
-    group.add_argument("--num-layers", type=number(int, 1), help="layers, where the network comes in several depths "
-                       "(resnet: 50, vgg: 16, densenet: 121)")
+    group.add_argument(
+        "--network",
+        default="resnet",
+        help="resnet, resnet-v1, vgg, alexnet, inception-v3, mobilenet, mobilenetv2, "
+        "squeezenet, densenet, or any name of MXNet's model zoo such as resnet50_v1",
+    )
+    group.add_argument(
+        "--num-layers", type=number(int, 1), help="layers, where the network comes in several depths (resnet: 50, vgg: 16, densenet: 121)"
+    )
     group.add_argument("--num-classes", type=number(int, 2), default=1000, help="number of classes")
     group.add_argument("--image-shape", type=shape, default="3,224,224", help="channels, height and width of the network's input")
-    group.add_argument("--dtype", choices=("float32", "float16"), default="float32",
-                       help="type of weights and gradients; float16 needs a GPU, and keeps float32 weights in the optimizer")
+    group.add_argument(
+        "--dtype",
+        choices=("float32", "float16"),
+        default="float32",
+        help="type of weights and gradients; float16 needs a GPU, and keeps float32 weights in the optimizer",
+    )
 
 
 def _add_data(parser):
@@ -54,8 +66,11 @@ def _add_data(parser):
     group.add_argument("--data-train-idx", metavar="FILE", help="its index (default: the same name with .idx)")
     group.add_argument("--data-val", metavar="FILE", help="RecordIO file of the validation images")
     group.add_argument("--data-val-idx", metavar="FILE", help="its index (default: the same name with .idx)")
-    group.add_argument("--num-examples", type=number(int, 1),
-                       help="images of an epoch, all workers together (default: those of the index; with --benchmark 100 batches)")
+    group.add_argument(
+        "--num-examples",
+        type=number(int, 1),
+        help="images of an epoch, all workers together (default: those of the index; with --benchmark 100 batches)",
+    )
     group.add_argument("--data-nthreads", type=number(int, 1), default=4, help="threads that decode and augment images")
     group.add_argument("--benchmark", type=int, choices=(0, 1), default=0, help="1: train on one synthetic batch, without files")
     group.add_argument("--rgb-mean", type=numbers(3), default="123.68,116.779,103.939", help="subtracted from the channels")
@@ -66,8 +81,9 @@ def _add_augmentation(parser):
     group = parser.add_argument_group("augmentation", "of the training images, by MXNet's ImageRecordIter")
     group.add_argument("--random-crop", type=int, choices=(0, 1), default=1, help="crop at random, else in the centre")
     group.add_argument("--random-mirror", type=int, choices=(0, 1), default=1, help="mirror half of the images")
-    group.add_argument("--random-resized-crop", type=int, choices=(0, 1), default=0,
-                       help="instead, crop a part of random area and aspect, and resize it")
+    group.add_argument(
+        "--random-resized-crop", type=int, choices=(0, 1), default=0, help="instead, crop a part of random area and aspect, and resize it"
+    )
     group.add_argument("--min-random-area", type=number(float, 0, 1), default=1, help="smallest part for --random-resized-crop")
     group.add_argument("--max-random-aspect-ratio", type=number(float, 0, 1), default=0, help="largest change of the aspect")
     group.add_argument("--min-random-scale", type=number(float, 0), default=1, help="smallest scale before cropping")
@@ -84,18 +100,17 @@ def _add_augmentation(parser):
 def _add_training(parser):
     group = parser.add_argument_group("training")
     group.add_argument("--gpus", type=gpus, default="", help="GPUs of a worker, as 0 or 0,1,2,3; the CPU if empty")
-    group.add_argument("--cpus", type=number(int, 1), default=1,
-                       help="CPU devices of a worker where there are no GPUs: tries out what several GPUs do")
-    group.add_argument("--batch-size", type=number(int, 1), default=128,
-                       help="images per worker and iteration, all its GPUs together")
+    group.add_argument(
+        "--cpus", type=number(int, 1), default=1, help="CPU devices of a worker where there are no GPUs: tries out what several GPUs do"
+    )
+    group.add_argument("--batch-size", type=number(int, 1), default=128, help="images per worker and iteration, all its GPUs together")
     group.add_argument("--num-epochs", type=number(int, 1), default=80, help="epochs, with those before a checkpoint")
     group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="what updates the weights")
     group.add_argument("--lr", type=number(float, 0), default=0.1, help="learning rate")
     group.add_argument("--lr-factor", type=number(float, 0, 1), default=0.1, help="what the learning rate is multiplied by")
     group.add_argument("--lr-step-epochs", type=epochs, default="30,60", help="after these epochs; '' for never")
     group.add_argument("--warmup-epochs", type=number(int, 0), default=0, help="epochs in which the learning rate rises to --lr")
-    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear",
-                       help="how it does; constant: it stays 0")
+    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear", help="how it does; constant: it stays 0")
     group.add_argument("--mom", type=number(float, 0, 1), default=0.9, help="momentum, for " + ", ".join(WITH_MOMENTUM))
     group.add_argument("--wd", type=number(float, 0), default=1e-4, help="weight decay")
     group.add_argument("--top-k", type=number(int, 0), default=5, help="report accuracy in the best k as well; 0: do not")
@@ -105,26 +120,37 @@ def _add_training(parser):
 
 def _add_communication(parser):
     group = parser.add_argument_group("communication")
-    group.add_argument("--kv-store", default="device", metavar="TYPE",
-                       help="dist_sync and dist_device_sync train on several workers; local and device in this process alone")
-    group.add_argument("--policy", choices=policies(),
-                       help="which gradient goes first; off is plain MXNet (default: PROPHET_POLICY, or prophet)")
+    group.add_argument(
+        "--kv-store",
+        default="device",
+        metavar="TYPE",
+        help="dist_sync and dist_device_sync train on several workers; local and device in this process alone",
+    )
+    group.add_argument(
+        "--policy", choices=policies(), help="which gradient goes first; off is plain MXNet (default: PROPHET_POLICY, or prophet)"
+    )
     group.add_argument("--gc-type", choices=("none", "2bit"), default="none", help="gradient compression")
     group.add_argument("--gc-threshold", type=number(float, 0), default=0.5, help="threshold of the 2bit compression")
 
 
 def _add_checkpoints(parser):
     group = parser.add_argument_group("checkpoints")
-    group.add_argument("--model-prefix", metavar="PATH",
-                       help="write PATH-0001.params ... after each epoch; in a folder that all workers see")
+    group.add_argument(
+        "--model-prefix", metavar="PATH", help="write PATH-0001.params ... after each epoch; in a folder that all workers see"
+    )
     group.add_argument("--save-period", type=number(int, 1), default=1, help="every so many epochs")
     group.add_argument("--load-epoch", type=number(int, 1), help="go on after this epoch, from the files of --model-prefix")
-    group.add_argument("--update-on", choices=("auto", "servers", "workers"), default="auto",
-                       help="where the optimizer runs. Its state can be saved only on the workers: auto takes these with "
-                       "--model-prefix, else the servers. The trained weights are the same")
+    group.add_argument(
+        "--update-on",
+        choices=("auto", "servers", "workers"),
+        default="auto",
+        help="where the optimizer runs. Its state can be saved only on the workers: auto takes these with "
+        "--model-prefix, else the servers. The trained weights are the same",
+    )
 
 
 # -- types of options ----------------------------------------------------------------------------------------------------------
+
 
 def number(kind, low, high=math.inf):
     """A number of type ``kind`` from ``low`` to ``high``."""
@@ -138,6 +164,7 @@ def number(kind, low, high=math.inf):
         if not low <= value <= high:
             raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
         return value
+
     return parse
 
 
@@ -182,6 +209,7 @@ def epochs(text):
 
 # -- what needs several of them --------------------------------------------------------------------------------------------------
 
+
 def parse(parser, argv=None):
     """The options, checked as far as one process can; exits with 2 and one line otherwise.
 
@@ -200,8 +228,9 @@ def parse(parser, argv=None):
 
 def _check(args, script):
     if args.kv_store.startswith("dist") and "DMLC_ROLE" not in os.environ:
-        raise OptionError(f"--kv-store {args.kv_store} needs servers and workers: start them with "
-                          f"'prophet-mx launch -n 2 -s 1 -- python {script} ...'")
+        raise OptionError(
+            f"--kv-store {args.kv_store} needs servers and workers: start them with 'prophet-mx launch -n 2 -s 1 -- python {script} ...'"
+        )
     if not args.benchmark and args.data_train is None:
         raise OptionError("give the training images with --data-train, or train on synthetic ones with --benchmark 1")
     for name in ("data_train", "data_val"):
@@ -215,8 +244,7 @@ def _check(args, script):
                 raise OptionError(f"--{name.replace('_', '-')} {path}: there is no file {file}{hint}")
     devices = len(args.gpus) or args.cpus
     if args.batch_size % devices:
-        raise OptionError(f"--batch-size {args.batch_size} cannot be divided over {devices} devices; allowed: a multiple of "
-                          f"{devices}")
+        raise OptionError(f"--batch-size {args.batch_size} cannot be divided over {devices} devices; allowed: a multiple of {devices}")
     missing = [i for i in args.gpus if i >= mx.context.num_gpus()]
     if missing:
         raise OptionError(f"--gpus: GPU {missing[0]} is not there; this MXNet sees {mx.context.num_gpus()}")
@@ -225,8 +253,9 @@ def _check(args, script):
     if args.dtype == "float16" and args.gc_type != "none":
         raise OptionError("--gc-type 2bit compresses float32 gradients only; leave out --dtype float16")
     if args.top_k == 1 or args.top_k >= args.num_classes:
-        raise OptionError(f"--top-k {args.top_k} is not allowed; allowed: 0, or 2 to {args.num_classes - 1} with "
-                          f"{args.num_classes} classes")
+        raise OptionError(
+            f"--top-k {args.top_k} is not allowed; allowed: 0, or 2 to {args.num_classes - 1} with {args.num_classes} classes"
+        )
     if args.random_resized_crop and (args.min_random_scale, args.max_random_scale) != (1, 1):
         raise OptionError("--random-resized-crop 1 scales the image already; leave out --min-random-scale and --max-random-scale")
     if args.min_random_scale > args.max_random_scale:
@@ -242,13 +271,16 @@ def _check_checkpoint(args):
     if args.model_prefix is None:
         raise OptionError("--load-epoch needs --model-prefix, the prefix of the files to go on from")
     if args.load_epoch >= args.num_epochs:
-        raise OptionError(f"--load-epoch {args.load_epoch}: nothing is left to train with --num-epochs {args.num_epochs}, "
-                          "which counts the epochs before the checkpoint as well")
+        raise OptionError(
+            f"--load-epoch {args.load_epoch}: nothing is left to train with --num-epochs {args.num_epochs}, "
+            "which counts the epochs before the checkpoint as well"
+        )
 
 
 def run(main):
     """Call ``main``; an error in options, settings or files is one line and exit code 2."""
     from prophet_mx import ProphetError
+
     try:
         main()
     except (OptionError, ProphetError) as error:

@@ -1,4 +1,5 @@
 """The parts of a training run that Module and Trainer share: the store, the learning rate, metrics and evaluation."""
+
 import logging
 import os
 
@@ -8,7 +9,7 @@ from prophet_mx import ScheduledKVStore
 
 from .options import WITH_MOMENTUM
 
-NEVER = 1 << 60     # an update that no job reaches
+NEVER = 1 << 60  # an update that no job reaches
 
 
 def create_store(args):
@@ -26,9 +27,11 @@ def create_store(args):
 
 def _push_then_pull(kv):
     """Module and Trainer of MXNet 1.9 call pushpull, which refuses compressed gradients; push and pull take them."""
+
     def pushpull(key, value, out=None, priority=0):
         kv.push(key, value, priority)
         kv.pull(key, value if out is None else out, priority)
+
     kv.pushpull = pushpull
 
 
@@ -44,8 +47,13 @@ def compression(args):
 
 def optimizer_params(args, batches):
     """Settings of the optimizer, which counts its updates from the checkpoint on."""
-    params = {"learning_rate": args.lr, "wd": args.wd, "lr_scheduler": lr_scheduler(args, batches),
-              "begin_num_update": args.first_epoch * batches, "multi_precision": args.dtype == "float16"}
+    params = {
+        "learning_rate": args.lr,
+        "wd": args.wd,
+        "lr_scheduler": lr_scheduler(args, batches),
+        "begin_num_update": args.first_epoch * batches,
+        "multi_precision": args.dtype == "float16",
+    }
     if args.optimizer in WITH_MOMENTUM:
         params["momentum"] = args.mom
     return params
@@ -54,8 +62,12 @@ def optimizer_params(args, batches):
 def lr_scheduler(args, batches):
     """The learning rate by the number of updates, ``batches`` of them per epoch."""
     return mx.lr_scheduler.MultiFactorScheduler(
-        step=[epoch * batches for epoch in args.lr_step_epochs] or [NEVER], factor=args.lr_factor, base_lr=args.lr,
-        warmup_steps=args.warmup_epochs * batches, warmup_mode=args.warmup_strategy)
+        step=[epoch * batches for epoch in args.lr_step_epochs] or [NEVER],
+        factor=args.lr_factor,
+        base_lr=args.lr,
+        warmup_steps=args.warmup_epochs * batches,
+        warmup_mode=args.warmup_strategy,
+    )
 
 
 def initializer():
@@ -95,5 +107,10 @@ def finish(kv):
     if stats["policy"] == "off":
         logging.info("gradient traffic was not scheduled")
     else:
-        logging.info("policy %s scheduled %.1f MB in %d units over %d iterations", stats["policy"], stats["bytes"] / 1e6,
-                     stats["units"], stats["iterations"])
+        logging.info(
+            "policy %s scheduled %.1f MB in %d units over %d iterations",
+            stats["policy"],
+            stats["bytes"] / 1e6,
+            stats["units"],
+            stats["iterations"],
+        )

@@ -3,12 +3,13 @@
 It runs the ``sitecustomize`` that would have run without it, and sees to it that :func:`prophet_mx.mxnet.automatic.install` is called
 right after ``import mxnet``. It must be cheap and must not fail: the process need not have anything to do with MXNet.
 """
+
 import importlib.util
 import os
 import sys
 from importlib.machinery import PathFinder
 
-TYPE_CHECKING = False            # typing's is not imported here: that costs every process
+TYPE_CHECKING = False  # typing's is not imported here: that costs every process
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -48,7 +49,7 @@ class _AfterMXNet:
                 run(module)
                 _install()
 
-            spec.loader.exec_module = exec_module          # type: ignore[method-assign]
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
 
 
@@ -58,8 +59,10 @@ def _install() -> None:
     except ImportError as error:
         if error.name not in ("prophet_mx", "prophet_mx.mxnet", "prophet_mx.mxnet.automatic"):
             raise
-        raise ImportError(f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it there, "
-                          "or start the job with the Python that has it") from None
+        raise ImportError(
+            f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it there, "
+            "or start the job with the Python that has it"
+        ) from None
     automatic.install()
 
 

@@ -3,6 +3,7 @@
 usage: bad_input.py KIND WAY FILE       KIND of keys: 'text' or 'number'; WAY: 'wrong', or 'right' for the same without the wrong calls,
                                         or 'plain' for the wrong calls alone, of plain stores. FILE takes what each wrong call raised
 """
+
 import json
 import sys
 import threading
@@ -29,9 +30,19 @@ class Foreign:
 
 def settings(base):
     """Wrong ways to wrap: the store must be as it was."""
-    for settings in ({"policy": "fastest"}, {"window": -1}, {"bandwidth": float("nan")}, {"bandwidth": float("inf")}, {"unit": 0.5},
-                     {"colour": 1}, {"warmup": None}, {"profile": "a\0b"}, {"profile": 7}, {"lead": []},
-                     {"timeline": "/proc/trace.json"}):
+    for settings in (
+        {"policy": "fastest"},
+        {"window": -1},
+        {"bandwidth": float("nan")},
+        {"bandwidth": float("inf")},
+        {"unit": 0.5},
+        {"colour": 1},
+        {"warmup": None},
+        {"profile": "a\0b"},
+        {"profile": 7},
+        {"lead": []},
+        {"timeline": "/proc/trace.json"},
+    ):
         refused(ConfigError, lambda: ScheduledKVStore(base, **settings), settings)
     refused(ProfileError, lambda: ScheduledKVStore(base, profile=__file__), "a foreign profile")
     for store in (None, 5, "dist_sync", mx.nd.zeros(3), object()):
@@ -61,17 +72,33 @@ def transfers(keys):
     first, array = keys[0], good[0]
     foreign = 9 if isinstance(first, str) else "nine"
     bad_keys = [None, True, -1, 2**31, 1.5, "", b"key", {}, object(), foreign, "unknown" if isinstance(first, str) else 999, [], [[first]]]
-    bad_values = [None, 5, "x", np.ones((40, 30)), [], [None], [np.ones((40, 30))], mx.nd.ones((40, 31)), mx.nd.ones((1200,)),
-                  mx.nd.ones((30, 40)), mx.nd.ones((40, 30), dtype="float64"), [array, mx.nd.ones((3,))], [array] * 65, Foreign(),
-                  [Foreign()]]
+    bad_values = [
+        None,
+        5,
+        "x",
+        np.ones((40, 30)),
+        [],
+        [None],
+        [np.ones((40, 30))],
+        mx.nd.ones((40, 31)),
+        mx.nd.ones((1200,)),
+        mx.nd.ones((30, 40)),
+        mx.nd.ones((40, 30), dtype="float64"),
+        [array, mx.nd.ones((3,))],
+        [array] * 65,
+        Foreign(),
+        [Foreign()],
+    ]
     bad_priorities = [None, "high", 1.5, 2**40, []]
     cases = []
     for key in bad_keys:
         cases += [("key", key, lambda f, key=key: f(key, array))]
     for value in bad_values:
-        cases += [("value", value, lambda f, value=value: f(first, value)),
-                  ("value in a list", value, lambda f, value=value: f(keys, [value, *good[1:]])),
-                  ("value last in a list", value, lambda f, value=value: f(keys[::-1], [*good[:0:-1], value]))]
+        cases += [
+            ("value", value, lambda f, value=value: f(first, value)),
+            ("value in a list", value, lambda f, value=value: f(keys, [value, *good[1:]])),
+            ("value last in a list", value, lambda f, value=value: f(keys[::-1], [*good[:0:-1], value])),
+        ]
     for wrong in (array, good[:2], good + good, None, {}):
         cases += [("lists of different lengths", wrong, lambda f, wrong=wrong: f(keys, wrong))]
     cases += [("keys of both types", foreign, lambda f: f([first, foreign], good[:2]))]
@@ -87,7 +114,7 @@ def transfers(keys):
         yield ("pull", "key", key), lambda store: store.pull(key, array)
     for value in bad_values:
         if isinstance(value, mx.nd.NDArray) and value.dtype == np.float64:
-            continue                        # MXNet converts what it pulls
+            continue  # MXNet converts what it pulls
         yield ("pull", value), lambda store: store.pull(first, value)
     yield ("pull into too few",), lambda store: store.pull(keys, good[:2])
     yield ("priority of a pull",), lambda store: store.pull(first, array, priority="high")
@@ -113,9 +140,23 @@ def others(keys):
     """Wrong calls of init, broadcast, set_optimizer, set_gradient_compression."""
     new, foreign = ("new", 9) if isinstance(keys[0], str) else (77, "nine")
     one = mx.nd.ones((3,))
-    for key, value in [(keys[0], one), ([new, new], [one, one]), ([new, keys[1]], [one, one]), (new, None), (new, 3.0), (new, np.ones(3)),
-                       ([new], one), ([new], [one, one]), ([new, foreign], [one, one]), (None, one), (b"new", one), (2**31, one), (-3, one),
-                       ([], []), (foreign, one)]:
+    for key, value in [
+        (keys[0], one),
+        ([new, new], [one, one]),
+        ([new, keys[1]], [one, one]),
+        (new, None),
+        (new, 3.0),
+        (new, np.ones(3)),
+        ([new], one),
+        ([new], [one, one]),
+        ([new, foreign], [one, one]),
+        (None, one),
+        (b"new", one),
+        (2**31, one),
+        (-3, one),
+        ([], []),
+        (foreign, one),
+    ]:
         yield ("init", key, value), lambda store: store.init(key, value)
         yield ("broadcast", key, value), lambda store: store.broadcast(key, value, value)
     yield ("broadcast to another shape",), lambda store: store.broadcast(new, one, mx.nd.ones((4,)))
@@ -125,8 +166,16 @@ def others(keys):
         optimizer = mx.optimizer.SGD()
         optimizer.parts = parts
         yield ("set_optimizer", "pickle", parts), lambda store: store.set_optimizer(optimizer)
-    for compression in (None, "2bit", {}, {"type": "3bit"}, {"type": "2bit", "threshold": 0}, {"type": "2bit", "threshold": float("nan")},
-                        {"type": "2bit", "threshold": "x"}, {"type": "2bit", "colour": 1}):
+    for compression in (
+        None,
+        "2bit",
+        {},
+        {"type": "3bit"},
+        {"type": "2bit", "threshold": 0},
+        {"type": "2bit", "threshold": float("nan")},
+        {"type": "2bit", "threshold": "x"},
+        {"type": "2bit", "colour": 1},
+    ):
         yield ("compression", compression), lambda store: store.set_gradient_compression(compression)
 
 
@@ -149,9 +198,9 @@ def raised(store, call):
 def unsafe(keys, what):
     """Whether a plain dist_sync store would be no more after this call."""
     if what[0] == "set_optimizer":
-        return what[1] != "pickle"          # the servers end
+        return what[1] != "pickle"  # the servers end
     if isinstance(keys[0], int) and len(what) == 3 and what[1] == "key":
-        return what[2] in (True, -1, 999)   # it is sent, and a server that does not know the key ends
+        return what[2] in (True, -1, 999)  # it is sent, and a server that does not know the key ends
     return any(isinstance(wrong, list) and len(wrong) == 65 for wrong in what) or what == ("compression", {"type": "2bit", "colour": 1})
 
 
@@ -165,7 +214,7 @@ def plain(keys, good):
         local.init(keys, good)
         kinds = {"" if any(isinstance(wrong, list) and len(wrong) == 65 for wrong in what) else raised(local, call)}
         if not unsafe(keys, what):
-            dist.push(keys, good)           # as if no wrong call had been before: MXNet keeps the array of a push that it refused
+            dist.push(keys, good)  # as if no wrong call had been before: MXNet keeps the array of a push that it refused
             kinds.add(raised(dist, call))
         found.append((repr(what), sorted(kinds - {""})))
     return found
@@ -195,7 +244,7 @@ def main():
     store.init(keys, weights)
     rng = np.random.RandomState(1 + store.rank)
     kinds = []
-    for _ in range(2):                      # before the layout is fixed, and with slices
+    for _ in range(2):  # before the layout is fixed, and with slices
         if wrong:
             kinds.append([refused(KVStoreError, lambda: call(store), what) for what, call in wrong_calls(keys)])
         train(store, keys, weights, rng)

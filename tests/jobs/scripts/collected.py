@@ -4,6 +4,7 @@ usage: collected.py FOLDER PORT
 
 gluon's Trainer and Parameter form a cycle, so that the collector frees the store; it runs in whatever thread allocates.
 """
+
 import atexit
 import gc
 import sys
@@ -31,11 +32,13 @@ class Cycle:
 
 def collecting(function):
     """The function, after the garbage, once there is some, was collected in the thread that calls it."""
+
     def wrapped(*args, **kwargs):
         if garbage.is_set() and not collected.is_set():
             gc.collect()
             collected.set()
         return function(*args, **kwargs)
+
     return wrapped
 
 
@@ -46,7 +49,8 @@ def main():
         (metrics.Endpoint, "collect", {"metrics_port": int(sys.argv[2])}),
         (timeline.Timeline, "_flush", {"timeline": f"{sys.argv[1]}/trace.json"}),
         (drain.psutil, "net_io_counters", {"drain": "nic"}),
-        (watchdog.Watchdog, "_look", {})][plain.rank]
+        (watchdog.Watchdog, "_look", {}),
+    ][plain.rank]
     setattr(place, name, collecting(getattr(place, name)))
     rank, store = plain.rank, ScheduledKVStore(plain, **settings)
     out = mx.nd.zeros((30000,))

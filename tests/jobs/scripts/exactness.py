@@ -6,6 +6,7 @@ Each worker writes DIRECTORY/VARIANT-RANK.pickle: {case: {"weights": {name: arra
 Every case has its own keys. The store has only one optimizer at a time, sent anew by each case, and numbers its string keys on: the
 optimizers of all cases but the first get the number of their first key.
 """
+
 import logging
 import os
 import pickle
@@ -29,7 +30,7 @@ class Job:
         self.scheduled = scheduled
         self.seed = seed
         self.results = {}
-        self.keys = 0                   # string keys made so far: the store's number of the next one
+        self.keys = 0  # string keys made so far: the store's number of the next one
 
     def rows(self, *shape, salt=0):
         """Numbers that differ from worker to worker, and are the same in every run."""
@@ -44,10 +45,12 @@ class Job:
 
     def optimizer(self, name, symbol, names, devices=1, on_store=True, **settings):
         """An optimizer for parameters that are not the store's first keys."""
-        numbers = {self.keys + i: n for i, n in enumerate(names)} if on_store else {
-            i * devices + k: n for i, n in enumerate(names) for k in range(devices)}
-        return mx.optimizer.create(name, sym=symbol, param_idx2name=numbers, rescale_grad=1.0 / BATCH / self.store.num_workers,
-                                   **settings)
+        numbers = (
+            {self.keys + i: n for i, n in enumerate(names)}
+            if on_store
+            else {i * devices + k: n for i, n in enumerate(names) for k in range(devices)}
+        )
+        return mx.optimizer.create(name, sym=symbol, param_idx2name=numbers, rescale_grad=1.0 / BATCH / self.store.num_workers, **settings)
 
     def bytes_scheduled(self):
         return self.store.stats().get("bytes", 0) if self.scheduled else 0
@@ -62,8 +65,11 @@ class Job:
         before = self.bytes_scheduled()
         weights, expected = train()
         mx.nd.waitall()
-        self.results[name] = {"weights": {key: value.asnumpy() for key, value in weights.items()},
-                              "bytes": self.bytes_scheduled() - before, "expected": expected}
+        self.results[name] = {
+            "weights": {key: value.asnumpy() for key, value in weights.items()},
+            "bytes": self.bytes_scheduled() - before,
+            "expected": expected,
+        }
 
 
 def payload(arrays):
@@ -71,6 +77,7 @@ def payload(arrays):
 
 
 # -- symbols -------------------------------------------------------------------------------------------------------------------
+
 
 def variable(prefix, layer, kind, number):
     """A parameter with multipliers of its own: a store that hands the optimizer another number trains something else."""
@@ -80,8 +87,13 @@ def variable(prefix, layer, kind, number):
 def mlp(prefix, widths=(24, 16, 12)):
     net = mx.sym.Variable("data")
     for i, width in enumerate(widths + (CLASSES,)):
-        net = mx.sym.FullyConnected(net, num_hidden=width, name=f"{prefix}fc{i}", weight=variable(prefix, f"fc{i}", "weight", i),
-                                    bias=variable(prefix, f"fc{i}", "bias", i + 1))
+        net = mx.sym.FullyConnected(
+            net,
+            num_hidden=width,
+            name=f"{prefix}fc{i}",
+            weight=variable(prefix, f"fc{i}", "weight", i),
+            bias=variable(prefix, f"fc{i}", "bias", i + 1),
+        )
         if i < len(widths):
             net = mx.sym.Activation(net, act_type="relu")
     return mx.sym.SoftmaxOutput(net, name="softmax")
@@ -104,8 +116,15 @@ def convnet(prefix):
     """Convolutions as wide as MKLDNN wants them to keep weights in a layout of its own."""
     net = mx.sym.Variable("data")
     for i, filters in enumerate((16, 32)):
-        net = mx.sym.Convolution(net, kernel=(3, 3), pad=(1, 1), num_filter=filters, name=f"{prefix}conv{i}",
-                                 weight=variable(prefix, f"conv{i}", "weight", i), no_bias=True)
+        net = mx.sym.Convolution(
+            net,
+            kernel=(3, 3),
+            pad=(1, 1),
+            num_filter=filters,
+            name=f"{prefix}conv{i}",
+            weight=variable(prefix, f"conv{i}", "weight", i),
+            no_bias=True,
+        )
         net = mx.sym.BatchNorm(net, fix_gamma=False, name=f"{prefix}bn{i}")
         net = mx.sym.Activation(net, act_type="relu")
     net = mx.sym.Pooling(net, kernel=(2, 2), stride=(2, 2), pool_type="max")
@@ -117,8 +136,15 @@ def fit(job, symbol, shape, optimizer, settings=(), context=None, evaluate=True)
     """Module.fit; the trained values."""
     module = mx.mod.Module(symbol, context=context or mx.cpu())
     mx.random.seed(job.seed)
-    module.fit(job.batches(*shape), eval_data=job.batches(*shape, salt=1) if evaluate else None, kvstore=job.store,
-               optimizer=optimizer, optimizer_params=settings, initializer=mx.init.Xavier(), num_epoch=EPOCHS)
+    module.fit(
+        job.batches(*shape),
+        eval_data=job.batches(*shape, salt=1) if evaluate else None,
+        kvstore=job.store,
+        optimizer=optimizer,
+        optimizer_params=settings,
+        initializer=mx.init.Xavier(),
+        num_epoch=EPOCHS,
+    )
     arguments, states = module.get_params()
     job.keys += len(arguments)
     return {**arguments, **states}, EPOCHS * BATCHES * payload(arguments.values())
@@ -130,8 +156,10 @@ def parameters(symbol):
 
 # -- groups: Module ------------------------------------------------------------------------------------------------------------
 
+
 def module_on_store(job):
     """The optimizer runs on the servers."""
+
     def first():
         return first_model(job)
 
@@ -151,20 +179,27 @@ def module_on_store(job):
 
     def half():
         net = half_mlp("half_")
-        return fit(job, net, (10,), job.optimizer("sgd", net, parameters(net), learning_rate=0.1, momentum=0.9, wd=0.01,
-                                                  multi_precision=True))
+        return fit(
+            job, net, (10,), job.optimizer("sgd", net, parameters(net), learning_rate=0.1, momentum=0.9, wd=0.01, multi_precision=True)
+        )
 
     for train in (first, batch_norm, adam, buckets, old_model, half):
         job.case(train.__name__, train)
 
 
 def first_model(job):
-    return fit(job, mlp("first_"), (10,), "sgd", {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.01,
-                                                  "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)})
+    return fit(
+        job,
+        mlp("first_"),
+        (10,),
+        "sgd",
+        {"learning_rate": 0.2, "momentum": 0.9, "wd": 0.01, "lr_scheduler": mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)},
+    )
 
 
 def bucketing(job):
     """Two buckets that share some parameters; each iteration pushes those of its own bucket only."""
+
     def symbol(length):
         net = mx.sym.Variable("data")
         for i in range(length):
@@ -183,8 +218,13 @@ def bucketing(job):
     module.init_optimizer(job.store, job.optimizer("sgd", symbol(4)[0], names, learning_rate=0.1, momentum=0.9, wd=0.01))
     expected = 0
     for i, length in enumerate((4, 2, 4, 4, 2, 3, 2, 4)):
-        batch = mx.io.DataBatch([mx.nd.array(job.rows(BATCH, 10, salt=i))], [mx.nd.array(job.labels(BATCH))], bucket_key=length,
-                                provide_data=data, provide_label=label)
+        batch = mx.io.DataBatch(
+            [mx.nd.array(job.rows(BATCH, 10, salt=i))],
+            [mx.nd.array(job.labels(BATCH))],
+            bucket_key=length,
+            provide_data=data,
+            provide_label=label,
+        )
         module.forward(batch, is_train=True)
         module.backward()
         module.update()
@@ -198,8 +238,14 @@ def feed_forward(job):
     net = mlp("old_", widths=(8,))
     names = parameters(net)
     mx.random.seed(job.seed)
-    model = mx.model.FeedForward(net, ctx=mx.cpu(), num_epoch=EPOCHS, initializer=mx.init.Xavier(), allow_extra_params=True,
-                                 optimizer=job.optimizer("sgd", net, names, learning_rate=0.1, wd=0.01))
+    model = mx.model.FeedForward(
+        net,
+        ctx=mx.cpu(),
+        num_epoch=EPOCHS,
+        initializer=mx.init.Xavier(),
+        allow_extra_params=True,
+        optimizer=job.optimizer("sgd", net, names, learning_rate=0.1, wd=0.01),
+    )
     model.fit(job.batches(10), eval_data=job.batches(10, salt=1), kvstore=job.store)
     job.keys += len(names)
     return model.arg_params, EPOCHS * BATCHES * payload(model.arg_params[name] for name in names)
@@ -219,14 +265,16 @@ def module_on_worker(job):
     def two_devices_on_store():
         os.environ["MXNET_UPDATE_ON_KVSTORE"] = "1"
         net = convnet("both_")
-        return fit(job, net, (3, 8, 8), job.optimizer("sgd", net, parameters(net), learning_rate=0.1, momentum=0.9, wd=0.01),
-                   context=devices)
+        return fit(
+            job, net, (3, 8, 8), job.optimizer("sgd", net, parameters(net), learning_rate=0.1, momentum=0.9, wd=0.01), context=devices
+        )
 
     for train in (one_device, two_devices, two_devices_on_store):
         job.case(train.__name__, train)
 
 
 # -- groups: gluon -------------------------------------------------------------------------------------------------------------
+
 
 def gluon_net(prefix):
     net = gluon.nn.HybridSequential(prefix=prefix)
@@ -263,8 +311,9 @@ def trainer_on_store(job):
         net.initialize(mx.init.Xavier())
         net.hybridize()
         # Multipliers of gluon's parameters do not reach MXNet's servers; those of the optimizer do.
-        optimizer = mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9, wd=0.01,
-                                        lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, factor=0.7))
+        optimizer = mx.optimizer.create(
+            "sgd", learning_rate=0.1, momentum=0.9, wd=0.01, lr_scheduler=mx.lr_scheduler.FactorScheduler(step=3, factor=0.7)
+        )
         optimizer.set_lr_mult({i: 0.5 + 0.1 * i for i in range(20)})
         optimizer.set_wd_mult({i: 2.0 - 0.1 * i for i in range(20)})
         made = gluon.Trainer(net.collect_params(), optimizer, kvstore=job.store)
@@ -283,8 +332,7 @@ def trainer_on_worker(job):
         mx.random.seed(job.seed)
         net = gluon_net("on_worker_")
         net.initialize(mx.init.Xavier(), ctx=devices)
-        made = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01, "wd": 0.01}, kvstore=job.store,
-                             update_on_kvstore=False)
+        made = gluon.Trainer(net.collect_params(), "adam", {"learning_rate": 0.01, "wd": 0.01}, kvstore=job.store, update_on_kvstore=False)
         return train_gluon(job, net, made, (3, 8, 8), devices), trained(net)
 
     def sums():
@@ -297,6 +345,7 @@ def trainer_on_worker(job):
 
 def trainer_sparse(job):
     """Parameters with sparse values next to dense ones."""
+
     class Net(gluon.Block):
         def __init__(self):
             super().__init__(prefix="sparse_")
@@ -320,9 +369,13 @@ def trainer_sparse(job):
             value.backward()
             made.step(1)
         every = mx.nd.arange(40)
-        return ({name: p.data() if p._stype == "default" else p.row_sparse_data(every).tostype("default")
-                 for name, p in net.collect_params().items()},
-                EPOCHS * BATCHES * payload(p.data() for p in net.out.collect_params().values()))
+        return (
+            {
+                name: p.data() if p._stype == "default" else p.row_sparse_data(every).tostype("default")
+                for name, p in net.collect_params().items()
+            },
+            EPOCHS * BATCHES * payload(p.data() for p in net.out.collect_params().values()),
+        )
 
     def sparse_weights():
         store = job.store
@@ -335,7 +388,7 @@ def trainer_sparse(job):
             store.push(500, mx.nd.array(values).tostype("row_sparse"))
             store.push(501, mx.nd.array(job.rows(7, 3, salt=step)))
             store.pull(501, out=dense)
-            mx.nd.waitall()                                 # sparse pushes are MXNet's own: nothing keeps them in order
+            mx.nd.waitall()  # sparse pushes are MXNet's own: nothing keeps them in order
         rows = mx.nd.sparse.zeros("row_sparse", (20, 4))
         store.row_sparse_pull(500, out=rows, row_ids=mx.nd.arange(20))
         return {"rows": rows.tostype("default"), "dense": dense}, 4 * payload([dense])
@@ -378,7 +431,7 @@ def loop(job, keys, compressed=False):
 
     for step in range(6):
         grads = [mx.nd.array(job.rows(*shape, salt=100 * step + i)) for i, shape in enumerate(shapes)]
-        if step == 3:                                       # lists of keys, one call for all
+        if step == 3:  # lists of keys, one call for all
             store.push(keys, grads)
             store.pull(keys, out=outs)
         elif step == 4 and not compressed:
@@ -386,17 +439,17 @@ def loop(job, keys, compressed=False):
         else:
             for i, key in reversed(list(enumerate(keys))):
                 store.push(key, grads[i], priority=-i)
-                if i % 3 != 2:                              # every third is never pulled
+                if i % 3 != 2:  # every third is never pulled
                     store.pull(key, out=outs[i], priority=-i)
         pushed += payload(grads)
         job.settle()
-        if step in (1, 5):                                  # a second push before a pull: both count
+        if step in (1, 5):  # a second push before a pull: both count
             more = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
                 store.push(key, more[i])
             pushed += payload(more)
             job.settle()
-        if step == 2 and not compressed:                    # the same array for the gradient and the value
+        if step == 2 and not compressed:  # the same array for the gradient and the value
             # Fresh arrays: with one device, plain MXNet's pull has overwritten the gradients.
             second = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
@@ -448,6 +501,7 @@ def compression(job):
 
 # -- groups: what passes through, and what must be seen ---------------------------------------------------------------------------
 
+
 def passing(job):
     def late_key():
         """A key that comes after the first push, and whose multipliers the optimizer on the servers has known from the start."""
@@ -459,7 +513,7 @@ def passing(job):
         store._barrier()
         weights = {name: mx.nd.ones((30, 7)) for name in names}
         for step in range(4):
-            for i, name in enumerate(names[:2 if step < 2 else 3]):
+            for i, name in enumerate(names[: 2 if step < 2 else 3]):
                 if step == (0 if i < 2 else 2):
                     store.init(name, weights[name])
                 store.push(name, mx.nd.array(job.rows(30, 7, salt=10 * step + i)))
@@ -483,8 +537,20 @@ def shifted(job):
     job.case("first", lambda: first_model(job))
 
 
-GROUPS = {group.__name__: group for group in (module_on_store, module_on_worker, trainer_on_store, trainer_on_worker,
-                                              trainer_sparse, loops, compression, passing, shifted)}
+GROUPS = {
+    group.__name__: group
+    for group in (
+        module_on_store,
+        module_on_worker,
+        trainer_on_store,
+        trainer_on_worker,
+        trainer_sparse,
+        loops,
+        compression,
+        passing,
+        shifted,
+    )
+}
 
 
 def main():
@@ -493,6 +559,7 @@ def main():
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
+
         store = ScheduledKVStore(store)
     job = Job(store, variant == "scheduled", int(seed))
     GROUPS[group](job)

@@ -5,6 +5,7 @@ usage: faults.py FAULT [FOLDER]
 FAULT 'run': none, until FOLDER/stop exists; all workers wait between two iterations while FOLDER/hold exists. Otherwise a function of this
 file, called before each iteration of a worker, with a limit of iterations.
 """
+
 import logging
 import os
 import resource
@@ -20,7 +21,7 @@ from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore
 from prophet_mx.network import drain
 
 SIZES = [3, 40, 1000, int(os.environ.get("LARGEST", "20000")), 7, 5000]
-LIMIT = 60          # iterations of a job with a fault of its own
+LIMIT = 60  # iterations of a job with a fault of its own
 FLAGS = len(SIZES)  # the key that tells all workers to stop, and to wait, after the same iteration
 
 
@@ -31,7 +32,7 @@ class Sums:
         self.plain = mx.kv.create("dist_sync")
         self.iteration = 0
         self.outs = [mx.nd.zeros((size,)) for size in SIZES] + [mx.nd.zeros((2,))]
-        early = len(self.outs) if sys.argv[1] == "internal_errors" else 0   # keys from before the store was wrapped
+        early = len(self.outs) if sys.argv[1] == "internal_errors" else 0  # keys from before the store was wrapped
         for key in range(early):
             self.plain.init(key, self.outs[key])
         self.store = ScheduledKVStore(self.plain, drain="nic" if self.plain.rank == 3 else "auto")
@@ -66,7 +67,7 @@ def main():
     sums = Sums()
     print("I am rank", sums.store.rank, flush=True)
     if not fault and sums.store.rank == 1:
-        held.append(sums.store)         # MXNet frees it when the interpreter ends; that of rank 0 when main() does
+        held.append(sums.store)  # MXNet frees it when the interpreter ends; that of rank 0 when main() does
     while True:
         produced = fault(sums) if fault else None
         sums.push(os.path.exists(stop_file) or bool(fault) and sums.iteration == LIMIT, os.path.exists(hold_file), produced)
@@ -82,6 +83,7 @@ def main():
 
 
 # -- faults, each called before every iteration ---------------------------------------------------------------------------------
+
 
 def interrupted(sums):
     """Ctrl-C, as its terminal would send it, to worker 1 alone, at some moment; again, if it came while Python freed an object, where an
@@ -129,16 +131,16 @@ def internal_errors(sums):
     """A part of ours fails on each of four workers; before that, wrong calls are made, and while it lasts children are forked."""
     rank = sums.store.rank
     if rank == 2:
-        no_descriptors(sums)                                    # the link monitor cannot attach
+        no_descriptors(sums)  # the link monitor cannot attach
     if sums.iteration == 5:
         wrong_calls(sums)
     if sums.iteration == 10 and rank == 0:
         sums.store._path._learner.iteration_begins = None
     if sums.iteration == 10 and rank == 1:
-        sums.store._path.driver.ready(2, 10, time.monotonic())       # a unit that is on its way, though nobody pushed it
+        sums.store._path.driver.ready(2, 10, time.monotonic())  # a unit that is on its way, though nobody pushed it
         sums.store._path.driver.decide(time.monotonic())
     if sums.iteration == 10 and rank == 3:
-        drain.psutil.net_io_counters = None                     # its thread fails
+        drain.psutil.net_io_counters = None  # its thread fails
     if sums.iteration in (20, 40):
         load_data(sums)
 
@@ -172,10 +174,12 @@ def load_data(sums):
 def wrong_calls(sums):
     """Each is an error of ours, and leaves the store as it was."""
     store = sums.store
-    for call, word in [(lambda: ScheduledKVStore(store), "wrap it once"),
-                       (lambda: ScheduledKVStore(sums.plain), "wrapped already"),
-                       (lambda: store.pushpull(2, mx.nd.zeros((3, 3)), out=mx.nd.zeros((3, 3))), "key 2"),
-                       (lambda: store.pushpull(2, mx.nd.zeros((SIZES[2],), dtype="float64")), "key 2")]:
+    for call, word in [
+        (lambda: ScheduledKVStore(store), "wrap it once"),
+        (lambda: ScheduledKVStore(sums.plain), "wrapped already"),
+        (lambda: store.pushpull(2, mx.nd.zeros((3, 3)), out=mx.nd.zeros((3, 3))), "key 2"),
+        (lambda: store.pushpull(2, mx.nd.zeros((SIZES[2],), dtype="float64")), "key 2"),
+    ]:
         try:
             call()
         except KVStoreError as error:

@@ -2,6 +2,7 @@
 
 usage: no_threads.py FOLDER PORT
 """
+
 import gc
 import logging
 import sys
@@ -14,7 +15,7 @@ import psutil
 from prophet_mx import KVStoreError, ScheduledKVStore
 from prophet_mx.mxnet import data_path, process_exit
 
-refused = set()     # names of threads
+refused = set()  # names of threads
 start = threading.Thread.start
 
 

@@ -1,4 +1,5 @@
 """An optimizer that is not MXNet's own, for test_optimizers.py: in a module that the servers can import."""
+
 import mxnet as mx
 
 

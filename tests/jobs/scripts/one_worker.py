@@ -5,6 +5,7 @@ usage: one_worker.py RANK:NAME=VALUE ...
 A NAME in capitals is an environment variable of the worker with that rank, any other a keyword of its ScheduledKVStore. Every value that
 comes back is checked. Each worker prints its policy, the units that it released, how it counts drain and how many steps it has learned.
 """
+
 import logging
 import os
 import sys
@@ -14,7 +15,7 @@ import mxnet as mx
 from prophet_mx import ScheduledKVStore
 
 LAYERS = 6
-ELEMENTS = 3000         # 12 kB
+ELEMENTS = 3000  # 12 kB
 ITERATIONS = 24
 
 

@@ -2,6 +2,7 @@
 
 usage: opposite_orders.py ITERATIONS
 """
+
 import random
 import sys
 
@@ -49,7 +50,7 @@ def main():
                 store.pushpull(key, grads[key], out=outs[key], priority=-key)
             got[key] = sum(value(key, iteration, rank) for rank in range(store.num_workers))
         pushed += len(keys)
-        if iteration % 5 == 4:                              # in between, iterations overlap
+        if iteration % 5 == 4:  # in between, iterations overlap
             for key, out in enumerate(outs):
                 values = out.asnumpy()
                 assert (values == got[key]).all(), f"iteration {iteration}, key {key}: {values.flat[0]}, not {got[key]}"

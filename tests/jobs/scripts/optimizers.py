@@ -3,6 +3,7 @@
 Arguments: the optimizers' names, separated by commas; ``plain`` or ``scheduled``; the folder for ``VARIANT-RANK.npz``; ``ordered`` if
 no key is sent before the one before it is updated.
 """
+
 import os
 import sys
 
@@ -12,8 +13,15 @@ import numpy as np
 SHAPES = [(40, 30), (7,), (25, 9), (300,), (3, 5, 4)]
 STEPS = 4
 
-SETTINGS = {"sgd": {"momentum": 0.9}, "nag": {"momentum": 0.9}, "signum": {"momentum": 0.9, "wd_lh": 0.01},
-            "dcasgd": {"momentum": 0.0}, "lbsgd": {"momentum": 0.9}, "sgld": {}, "test": {}}
+SETTINGS = {
+    "sgd": {"momentum": 0.9},
+    "nag": {"momentum": 0.9},
+    "signum": {"momentum": 0.9, "wd_lh": 0.01},
+    "dcasgd": {"momentum": 0.0},
+    "lbsgd": {"momentum": 0.9},
+    "sgld": {},
+    "test": {},
+}
 
 
 def optimizer(name):
@@ -21,8 +29,15 @@ def optimizer(name):
     settings = dict(SETTINGS.get(name, {}))
     if name not in ("test", "adadelta"):
         settings["lr_scheduler"] = mx.lr_scheduler.FactorScheduler(step=2, factor=0.5, base_lr=0.05)
-    made = mx.optimizer.create(name, wd=0.01, clip_gradient=2.0, rescale_grad=0.5, multi_precision=False,
-                               param_idx2name={i: f"p{i}_weight" for i in range(len(SHAPES))}, **settings)
+    made = mx.optimizer.create(
+        name,
+        wd=0.01,
+        clip_gradient=2.0,
+        rescale_grad=0.5,
+        multi_precision=False,
+        param_idx2name={i: f"p{i}_weight" for i in range(len(SHAPES))},
+        **settings,
+    )
     made.set_lr_mult({f"p{i}_weight": 1.0 + 0.5 * i for i in range(len(SHAPES))})
     made.set_wd_mult({f"p{i}_weight": 2.0 - 0.25 * i for i in range(len(SHAPES))})
     return made
@@ -33,6 +48,7 @@ def main():
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
+
         store = ScheduledKVStore(store)
     rng = np.random.RandomState(store.rank + 1)
     weights = [mx.nd.array(np.random.RandomState(7 + i).normal(size=shape)) for i, shape in enumerate(SHAPES)]

@@ -5,6 +5,7 @@ usage: priority.py ITERATIONS LAYERS ELEMENTS RATE
 The kernel paces this process's connections to the servers at RATE bytes/s: a slow link that needs no
 privileges. Each worker prints "answers I T0 T1 ...": iteration I, and the seconds from the first push to the answer of each layer.
 """
+
 import os
 import socket
 import sys
@@ -16,7 +17,7 @@ import mxnet as mx
 from prophet_mx import ScheduledKVStore
 from prophet_mx.network.drain import server_sockets
 
-SO_MAX_PACING_RATE = 47                     # Linux; not in Python's socket module
+SO_MAX_PACING_RATE = 47  # Linux; not in Python's socket module
 
 
 def slow_down(rate):

@@ -5,6 +5,7 @@ usage: subsets.py KIND VARIANT FOLDER    KIND is 'sums', of whole numbers, each 
 
 Each worker writes FOLDER/KIND-VARIANT-RANK.json: a digest of what each iteration pulled, the bytes pushed, and the store's statistics.
 """
+
 import hashlib
 import json
 import os
@@ -44,18 +45,23 @@ def main():
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
+
         store = ScheduledKVStore(store)
     if kind == "momentum":
         store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9, wd=0.01))
     for number, size in enumerate(SIZES):
         store.init(number, mx.nd.ones(size))
-    rng = random.Random(7)                          # the same choices on all workers
+    rng = random.Random(7)  # the same choices on all workers
     digests, pushed = [], 0
     for iteration in range(ITERATIONS):
-        known = min(len(SIZES), 5 + iteration // 10)            # some come late
+        known = min(len(SIZES), 5 + iteration // 10)  # some come late
         numbers = rng.sample(range(known), rng.choice((1, 2, 3, known)))
-        outs = {number: exchange(store, rng.choice(("pushpull", "in place", "push and pull")), number,
-                                 gradient(kind, iteration, number, store.rank)) for number in numbers}
+        outs = {
+            number: exchange(
+                store, rng.choice(("pushpull", "in place", "push and pull")), number, gradient(kind, iteration, number, store.rank)
+            )
+            for number in numbers
+        }
         answers = {number: out.asnumpy() for number, out in outs.items()}
         if kind == "sums":
             for number, answer in answers.items():

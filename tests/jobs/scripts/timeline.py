@@ -7,6 +7,7 @@ signal to the launcher then);
 'switch' (start and stop at run time, twice); 'steps' (the second half of the
 gradients comes 60 ms after the first); 'full' (no file may grow over 64 kB). Prints what the test looks at.
 """
+
 import os
 import resource
 import signal

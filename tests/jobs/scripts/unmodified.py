@@ -6,6 +6,7 @@ usage: unmodified.py module|trainer FILE        the weights of rank 0 go to FILE
 Both make their store themselves, from the string 'dist_sync'. The variable HALF (0 or 1) says which half of the data is this
 worker's.
 """
+
 import os
 import pickle
 import sys
@@ -27,10 +28,17 @@ def with_module(part, store="dist_sync"):
     data = mx.io.NDArrayIter(ROWS[part], LABELS[part].astype("float32"), batch_size=len(ROWS[part]) // 2)
     weights = np.random.RandomState(1)
     shapes = dict(zip(net.list_arguments(), net.infer_shape(data=(8, 10))[0]))
-    start = {name: mx.nd.array(weights.normal(scale=0.1, size=shapes[name]))
-             for name in sorted(shapes) if name not in ("data", "softmax_label")}
-    module.fit(data, num_epoch=2, kvstore=store, optimizer="sgd", arg_params=start,
-               optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01})
+    start = {
+        name: mx.nd.array(weights.normal(scale=0.1, size=shapes[name])) for name in sorted(shapes) if name not in ("data", "softmax_label")
+    }
+    module.fit(
+        data,
+        num_epoch=2,
+        kvstore=store,
+        optimizer="sgd",
+        arg_params=start,
+        optimizer_params={"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01},
+    )
     return {name: value.asnumpy() for name, value in module.get_params()[0].items()}, module._kvstore
 
 

@@ -4,6 +4,7 @@ MXNet makes the text of a Python function for each of its 2,500 operators and co
 ``import mxnet`` takes. The texts stay MXNet's and run as it runs them; what they compile to is kept in the file LIGHT_CACHE. Of an
 operator's text only one number differs from process to process, the operator's address: it is put into what was compiled.
 """
+
 import atexit
 import marshal
 import os
@@ -14,8 +15,8 @@ from typing import Any, Dict, Optional, Sequence
 
 CACHE = os.environ.get("LIGHT_CACHE", "")
 WRITERS = ("mxnet.ndarray.register", "mxnet.symbol.register")
-CALLS = ("return _imperative_invoke(", "return _symbol_creator(")         # the operator's address follows
-ADDRESS = 0x5EED_5EED_5EED_5EED                                # stands for it
+CALLS = ("return _imperative_invoke(", "return _symbol_creator(")  # the operator's address follows
+ADDRESS = 0x5EED_5EED_5EED_5EED  # stands for it
 
 compiled: Dict[str, CodeType] = {}
 
@@ -36,9 +37,12 @@ def run(source: str, names: None, local: Dict[str, Any]) -> None:
 
 def with_address(code: CodeType, address: int) -> CodeType:
     """The code with another number for ADDRESS, in its functions too."""
-    return code.replace(co_consts=tuple(
-        address if type(value) is int and value == ADDRESS
-        else with_address(value, address) if isinstance(value, CodeType) else value for value in code.co_consts))
+    return code.replace(
+        co_consts=tuple(
+            address if type(value) is int and value == ADDRESS else with_address(value, address) if isinstance(value, CodeType) else value
+            for value in code.co_consts
+        )
+    )
 
 
 class Writer(SourceFileLoader):

@@ -1,4 +1,5 @@
 """The emulated accelerator: order, dependencies, times, values."""
+
 import ctypes
 import os
 import threading
@@ -6,8 +7,8 @@ import time
 
 import mxnet as mx
 import pytest
-
 from benchmarks.testbed.accelerator import Accelerator
+
 from prophet_mx.mxnet.api import bind
 
 pytestmark = pytest.mark.alone
@@ -51,7 +52,7 @@ def test_an_operation_waits_for_what_it_reads(device):
     begin = time.monotonic()
     device.op([], [first], 0.03, tag=0)
     device.op([first], [second], 0.03, tag=1)
-    other = first + 1                                          # an ordinary operator behind the first operation
+    other = first + 1  # an ordinary operator behind the first operation
     other.wait_to_read()
     assert time.monotonic() - begin >= 0.03
     device.op([third, other], [], 0.01, tag=2)
@@ -110,7 +111,7 @@ def test_bad_operations_are_refused(device):
 
 def test_close_completes_what_was_pushed_and_leaves_no_thread():
     output = array()
-    with Accelerator() as warm:                            # the engine starts its own thread for the device
+    with Accelerator() as warm:  # the engine starts its own thread for the device
         warm.op([], [output], 0)
         output.wait_to_read()
     before = _tasks()
@@ -122,9 +123,9 @@ def test_close_completes_what_was_pushed_and_leaves_no_thread():
     thread = threading.Thread(target=lambda: progress.append(time.sleep(0.03)))
     thread.start()
     accelerator.close()
-    assert time.monotonic() - begin > 0.08 and progress    # and other Python threads ran meanwhile
+    assert time.monotonic() - begin > 0.08 and progress  # and other Python threads ran meanwhile
     thread.join()
-    while own in _tasks() and time.monotonic() - begin < 5:     # a thread that was joined may take a moment more to leave
+    while own in _tasks() and time.monotonic() - begin < 5:  # a thread that was joined may take a moment more to leave
         time.sleep(0.01)
     assert own not in _tasks()
 

@@ -1,4 +1,5 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
+
 import argparse
 import time
 
@@ -25,15 +26,16 @@ def test_a_cell_is_parsed_and_written_back():
     assert Cell.parse(str(cell)) == cell
 
 
-@pytest.mark.parametrize("text", [
-    "x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
+@pytest.mark.parametrize("text", ["x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
 def test_bad_cells_are_refused(text):
     with pytest.raises(ConfigError):
         Cell.parse(text)
 
 
-@pytest.mark.parametrize("settings, compute, scale", [
-    ("rho=2", 1.0, None), ("rho=1,compute=0.5", 0.5, None), ("rho=1,scale=0.5", None, 0.5), ("compute=2,scale=0.25", 2.0, 0.25)])
+@pytest.mark.parametrize(
+    "settings, compute, scale",
+    [("rho=2", 1.0, None), ("rho=1,compute=0.5", 0.5, None), ("rho=1,scale=0.5", None, 0.5), ("compute=2,scale=0.25", 2.0, 0.25)],
+)
 def test_a_cell_scales_its_profile(settings, compute, scale):
     cell = Cell.parse("resnet50_v1,workers=4,servers=2,rate=1Gbit," + settings)
     load = cell.load(118e6)
@@ -69,18 +71,20 @@ def test_stamps_differ_and_add_up():
 def test_wrong_values_are_counted_after_a_run():
     mx = pytest.importorskip("mxnet")
     from benchmarks.testbed.accelerator import Accelerator
+
     from benchmarks.testbed.emulated import Model
     from prophet_mx.mxnet.api import bind
+
     bind()
     with Accelerator() as accelerator:
         model = Model(PROFILE, accelerator, rank=0, workers=2)
         for index, weight in enumerate(model.weights):
             weight[::1024] = total(2, index, 3)
         assert model.wrong_at_end(4) == 0
-        model.weights[1][1] = 5.0                              # an element that carries no stamp
+        model.weights[1][1] = 5.0  # an element that carries no stamp
         model.weights[2][0] = 5.0
         assert model.wrong_at_end(4) == 2
-        model.forward(iteration=4)                             # checks the stamps of iteration 3
+        model.forward(iteration=4)  # checks the stamps of iteration 3
         model.output.wait_to_read()
         assert accelerator.wrong == 1
         mx.nd.waitall()
@@ -94,8 +98,15 @@ def test_a_task_survives_its_file(tmp_path):
 
 
 def result(starts, wrong=0):
-    return {"starts": starts, "call_seconds": [0.001] * len(starts), "cpu_seconds": 1.0, "wall_seconds": 10.0, "wrong": wrong,
-            "server_cpu_seconds": 2.0, "memory_bytes": 3_000_000}
+    return {
+        "starts": starts,
+        "call_seconds": [0.001] * len(starts),
+        "cpu_seconds": 1.0,
+        "wall_seconds": 10.0,
+        "wrong": wrong,
+        "server_cpu_seconds": 2.0,
+        "memory_bytes": 3_000_000,
+    }
 
 
 class Recorded:
@@ -112,15 +123,17 @@ def test_a_row_drops_the_warm_up_and_takes_the_median():
     assert iteration_times(result([0, 5, 6, 8]), warmup=1) == [1, 2]
     cell = Cell.parse("resnet50_v1,rho=1")
     load = cell.load(118e6)
-    jobs = [Job([result([0, 9, 10, 12]), result([0, 9, 10, 13])], Recorded(11, 0.5)),
-            Job([result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])], Recorded(11.8, 0.5))]
+    jobs = [
+        Job([result([0, 9, 10, 12]), result([0, 9, 10, 13])], Recorded(11, 0.5)),
+        Job([result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])], Recorded(11.8, 0.5)),
+    ]
     row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs, warmup=1, max_stolen=0.1)
     assert (row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (1500, 1000, 3000, 8, 3)
     assert row.repeats_ms == "1500 1500" and row.cpu_percent == 10 and row.calls_ms == 1
     assert row.server_cpu_percent == 20 and row.memory_mb == 3
     assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3)
     assert row.stolen_percent == pytest.approx(100 * (0.5 * 9 + 0.5 * 8.2) / 20 / 2, abs=0.1)
-    assert (row.undisturbed, row.undisturbed_ms) == (6, 1000)           # four of one second and, with little stolen, two of two
+    assert (row.undisturbed, row.undisturbed_ms) == (6, 1000)  # four of one second and, with little stolen, two of two
     row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs[:1], warmup=2, max_stolen=0.1)
     assert (row.undisturbed, row.undisturbed_ms, row.undisturbed_over_bound) == (0, None, None)
 
@@ -141,16 +154,18 @@ def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
         end = time.monotonic()
     assert stolen.cores() * (end - begin) == pytest.approx(2.0, rel=0.1)
     assert stolen.cores(begin, begin + 0.05) == 0.0 and stolen.cores(begin + 0.25, end) == 0.0
-    assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0                # two seconds within a tenth of one
+    assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0  # two seconds within a tenth of one
 
 
 def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
-    row = Row("cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 20.0, 300.0, 10, 7,
-              3.0, 0)
+    row = Row(
+        "cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 20.0, 300.0, 10, 7, 3.0, 0
+    )
     table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
     assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
-    assert "0 of 10" in markdown([row]) and "1480 (1.480), 4 of 10" in markdown([row._replace(
-        undisturbed=4, undisturbed_ms=1480.0, undisturbed_over_bound=1.48)])
+    assert "0 of 10" in markdown([row]) and "1480 (1.480), 4 of 10" in markdown(
+        [row._replace(undisturbed=4, undisturbed_ms=1480.0, undisturbed_over_bound=1.48)]
+    )
     assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])
     assert table.read_text().splitlines()[0].startswith("cell,method,time_ms") and "cores" in table.read_text()
 

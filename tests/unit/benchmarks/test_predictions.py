@@ -1,4 +1,5 @@
 """Measured cells beside their predictions."""
+
 import csv
 
 from benchmarks import predictions

@@ -1,4 +1,5 @@
 """Profiles of MXNet's model zoo: sizes known from the literature, compute split sensibly, files that can be made again."""
+
 import math
 
 import pytest
@@ -43,7 +44,7 @@ def test_forward_order_and_compute_of_resnet18():
     assert names[:3] == ["conv0_weight", "batchnorm0_gamma", "batchnorm0_beta"]
     assert names[-2:] == ["dense0_weight", "dense0_bias"]
     assert not any("running" in name for name in names)
-    assert len(profile.steps) == 5    # as many bursts as MXNet makes of it
+    assert len(profile.steps) == 5  # as many bursts as MXNet makes of it
     assert profile.compute_seconds == pytest.approx(0.9, rel=1e-4)
     for gradient in profile.gradients:
         assert gradient.backward == pytest.approx(2 * gradient.forward, abs=3e-8)
@@ -64,15 +65,20 @@ def test_all_gradients_of_an_operator_are_ready_in_one_step():
         profile = build_profile("vgg16", steps=steps)
         assert len(profile.steps) == steps
         where = {profile.gradients[index].name: step for step, indices in enumerate(profile.steps) for index in indices}
-        assert all(where[name] == where[name[:-len("weight")] + "bias"] for name in where if name.endswith("weight"))
+        assert all(where[name] == where[name[: -len("weight")] + "bias"] for name in where if name.endswith("weight"))
         assert list(profile.step_times()) == sorted(profile.step_times())
     assert len(build_profile("vgg16").steps) == 4
 
 
 def test_what_the_zoo_cannot_do_is_a_profile_error():
-    for arguments in (dict(model="resnet51_v1"), dict(model="alexnet", steps=9), dict(model="alexnet", steps=0),
-                      dict(model="inceptionv3", image=32), dict(model="alexnet", batch=0),
-                      dict(model="alexnet", compute=float("nan"))):
+    for arguments in (
+        dict(model="resnet51_v1"),
+        dict(model="alexnet", steps=9),
+        dict(model="alexnet", steps=0),
+        dict(model="inceptionv3", image=32),
+        dict(model="alexnet", batch=0),
+        dict(model="alexnet", compute=float("nan")),
+    ):
         with pytest.raises(ProfileError):
             build_profile(**arguments)
 

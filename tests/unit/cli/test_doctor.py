@@ -1,4 +1,5 @@
 """The command ``prophet-mx doctor``: its exit codes and arguments."""
+
 import pytest
 
 from prophet_mx.cli.main import main

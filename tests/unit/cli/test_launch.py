@@ -1,18 +1,22 @@
 """The command ``prophet-mx launch``, as far as it starts nothing: wrong arguments and help."""
+
 import pytest
 
 from support.commands import cli
 
 
-@pytest.mark.parametrize("arguments, parts", [
-    (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
-    (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
-    (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
-    (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
-    (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
-    (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
-    (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
-])
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
+        (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
+        (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
+        (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
+        (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
+        (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
+        (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
+    ],
+)
 def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_path):
     (tmp_path / "FILE").write_text("no.such.host.invalid slots=2\n")
     done = cli("launch", *[str(tmp_path / word) if word == "FILE" else word for word in arguments], "--", "true")
@@ -34,17 +38,20 @@ def test_help_explains_the_host_file():
         assert part in text
 
 
-@pytest.mark.parametrize("arguments, parts", [
-    ([], ["COMMAND"]),
-    (["nonsense"], ["nonsense", "launch"]),
-    (["launch"], ["no command", "-- python train.py"]),
-    (["launch", "-n", "0", "--", "true"], ["--workers", "'0'", "1 to 512"]),
-    (["launch", "-n", "two", "--", "true"], ["--workers", "'two'", "1 to 512"]),
-    (["launch", "-s", "-1", "--", "true"], ["--servers", "-1", "1 to 512"]),
-    (["launch", "--timeout", "nan", "--", "true"], ["--timeout", "'nan'", "positive number of seconds"]),
-    (["launch", "--", "no-such-program"], ["no-such-program", "PATH"]),
-    (["launch", "--nosuch", "1", "--", "true"], ["--nosuch"]),
-])
+@pytest.mark.parametrize(
+    "arguments, parts",
+    [
+        ([], ["COMMAND"]),
+        (["nonsense"], ["nonsense", "launch"]),
+        (["launch"], ["no command", "-- python train.py"]),
+        (["launch", "-n", "0", "--", "true"], ["--workers", "'0'", "1 to 512"]),
+        (["launch", "-n", "two", "--", "true"], ["--workers", "'two'", "1 to 512"]),
+        (["launch", "-s", "-1", "--", "true"], ["--servers", "-1", "1 to 512"]),
+        (["launch", "--timeout", "nan", "--", "true"], ["--timeout", "'nan'", "positive number of seconds"]),
+        (["launch", "--", "no-such-program"], ["no-such-program", "PATH"]),
+        (["launch", "--nosuch", "1", "--", "true"], ["--nosuch"]),
+    ],
+)
 def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts):
     done = cli(*arguments)
     assert done.returncode == 2 and done.stdout == ""

@@ -1,4 +1,5 @@
 """The command ``prophet-mx predict``."""
+
 import json
 import re
 
@@ -38,10 +39,18 @@ def test_the_command_in_json_without_compute_time(file):
     assert only["verdict"]["gain"] == pytest.approx(only["seconds"]["plain"] / only["seconds"][only["verdict"]["policy"]] - 1)
 
 
-@pytest.mark.parametrize("text, part", [
-    ('{"costs": {"rtt": 0.001}}', None), ('{"rtt": 0.001}', None), ('{"wrong": 1}', "rtt"), ("[]", "JSON object"),
-    ("{", "JSON object"),
-    ('{"rtt": -1}', "rtt=-1"), ('{"rtt": "fast"}', "rtt='fast'")])
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ('{"costs": {"rtt": 0.001}}', None),
+        ('{"rtt": 0.001}', None),
+        ('{"wrong": 1}', "rtt"),
+        ("[]", "JSON object"),
+        ("{", "JSON object"),
+        ('{"rtt": -1}', "rtt=-1"),
+        ('{"rtt": "fast"}', "rtt='fast'"),
+    ],
+)
 def test_files_of_costs(tmp_path, text, part):
     path = tmp_path / "costs.json"
     path.write_text(text)
@@ -52,11 +61,16 @@ def test_files_of_costs(tmp_path, text, part):
         load_costs(str(path))
 
 
-@pytest.mark.parametrize("options, part", [
-    (["--bandwidth", "0"], "'0' is not allowed"), (["--bandwidth", "1Gbit", "--workers", "0"], "'0' is not allowed"),
-    (["--bandwidth", "1Gbit", "--policy", "off"], "'off' is not allowed"),
-    (["--bandwidth", "1Gbit", "--costs", "/none"], "cannot be read"),
-    (["--bandwidth", "1Gbit", "--compute", "1us"], "is not allowed")])
+@pytest.mark.parametrize(
+    "options, part",
+    [
+        (["--bandwidth", "0"], "'0' is not allowed"),
+        (["--bandwidth", "1Gbit", "--workers", "0"], "'0' is not allowed"),
+        (["--bandwidth", "1Gbit", "--policy", "off"], "'off' is not allowed"),
+        (["--bandwidth", "1Gbit", "--costs", "/none"], "cannot be read"),
+        (["--bandwidth", "1Gbit", "--compute", "1us"], "is not allowed"),
+    ],
+)
 def test_wrong_arguments_are_one_line(file, options, part):
     done = cli("predict", "--profile", file, "--no-range", *options)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and part in done.stderr, done.stderr

@@ -1,4 +1,5 @@
 """The command ``prophet-mx report``: its page, and one line of error."""
+
 import json
 import re
 import sys
@@ -39,9 +40,13 @@ def test_without_the_template_engine_the_extra_is_named(monkeypatch, tmp_path):
 
 def test_errors_of_the_command(tmp_path):
     trace, foreign = written(tmp_path / "t.json", made()), written(tmp_path / "f.json", "[1]")
-    for arguments, code, word in (([foreign], 2, "not a trace"), ([tmp_path / "none.json"], 2, "No such file"),
-                                  ([trace, foreign], 2, "not a trace"), ([trace, "-o", trace], 2, "it is a trace"),
-                                  ([trace, "-o", tmp_path / "no" / "r.html"], 1, "cannot be written")):
+    for arguments, code, word in (
+        ([foreign], 2, "not a trace"),
+        ([tmp_path / "none.json"], 2, "No such file"),
+        ([trace, foreign], 2, "not a trace"),
+        ([trace, "-o", trace], 2, "it is a trace"),
+        ([trace, "-o", tmp_path / "no" / "r.html"], 1, "cannot be written"),
+    ):
         done = cli("report", *arguments)
         assert done.returncode == code and word in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert json.loads(trace.read_text()) == made()

@@ -1,4 +1,5 @@
 """The command ``prophet-mx simulate``."""
+
 import csv
 
 import pytest
@@ -10,8 +11,9 @@ from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from support.commands import cli
 from support.profiles import network_like
 
-RECORDED = GradientProfile("job", [Gradient(name, 400, ready=ready) for name, ready in (("a", 0.06), ("b", 0.02), ("c", 0.0))],
-                           [[2], [1], [0]])
+RECORDED = GradientProfile(
+    "job", [Gradient(name, 400, ready=ready) for name, ready in (("a", 0.06), ("b", 0.02), ("c", 0.0))], [[2], [1], [0]]
+)
 
 
 def test_a_recorded_profile_gets_compute_times():
@@ -43,14 +45,53 @@ def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
     assert [row["policy"] for row in rows] == list(POLICIES) * 4
     expected = simulate(network_like(), Cluster(118e6, workers=2, servers=1), "prophet")
     assert float(rows[3]["seconds"]) == expected.seconds
-    assert lines[5].split() == ["prophet", "944", "Mbit/s", "2", "1", f"{1e3 * expected.seconds:.1f}", f"{1e3 * expected.bound:.1f}",
-                                f"{expected.ratio:.3f}", f"{float(rows[0]['seconds']) / expected.seconds:.2f}"]
+    assert lines[5].split() == [
+        "prophet",
+        "944",
+        "Mbit/s",
+        "2",
+        "1",
+        f"{1e3 * expected.seconds:.1f}",
+        f"{1e3 * expected.bound:.1f}",
+        f"{expected.ratio:.3f}",
+        f"{float(rows[0]['seconds']) / expected.seconds:.2f}",
+    ]
 
 
 def test_the_command_s_options_reach_the_simulation(profile_file):
-    done = cli("simulate", "--profile", profile_file, "--bandwidth", "118MB", "--servers", 1, "--policy", "priority", "--compute", "500ms",
-               "--size", 0.5, "--rtt", "200us", "--overhead", 300, "--message-time", "20us", "--server-time", "30us",
-               "--server-rate", "1GB", "--jitter", 0.1, "--straggler", 1.2, "--seed", 7, "--iterations", 4)
+    done = cli(
+        "simulate",
+        "--profile",
+        profile_file,
+        "--bandwidth",
+        "118MB",
+        "--servers",
+        1,
+        "--policy",
+        "priority",
+        "--compute",
+        "500ms",
+        "--size",
+        0.5,
+        "--rtt",
+        "200us",
+        "--overhead",
+        300,
+        "--message-time",
+        "20us",
+        "--server-time",
+        "30us",
+        "--server-rate",
+        "1GB",
+        "--jitter",
+        0.1,
+        "--straggler",
+        1.2,
+        "--seed",
+        7,
+        "--iterations",
+        4,
+    )
     profile = network_like().scaled(0.5, 0.5)
     cluster = Cluster(118e6, 2, 1, 2e-4, 300, 2e-5, 3e-5, 1e-9, 0.1, 1.2)
     seconds = {policy: simulate(profile, cluster, policy, seed=7, iterations=4).seconds for policy in ("plain", "priority")}
@@ -69,11 +110,28 @@ def test_a_recorded_profile_needs_a_compute_time(tmp_path):
     assert done.returncode == 0 and "compute 120.0 ms" in done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("option, value", [
-    ("--bandwidth", "10Gbi"), ("--bandwidth", "0"), ("--bandwidth", ""), ("--workers", "2,x"), ("--servers", "0"),
-    ("--policy", "magic"), ("--rtt", "-1"), ("--rtt", "nan"), ("--overhead", "1.5"), ("--message-time", "3h"),
-    ("--jitter", "2"), ("--straggler", "0.5"), ("--compute", "0"), ("--size", "inf"), ("--seed", "x"), ("--iterations", "0"),
-    ("--csv", "/there/is/no/such/directory")])
+@pytest.mark.parametrize(
+    "option, value",
+    [
+        ("--bandwidth", "10Gbi"),
+        ("--bandwidth", "0"),
+        ("--bandwidth", ""),
+        ("--workers", "2,x"),
+        ("--servers", "0"),
+        ("--policy", "magic"),
+        ("--rtt", "-1"),
+        ("--rtt", "nan"),
+        ("--overhead", "1.5"),
+        ("--message-time", "3h"),
+        ("--jitter", "2"),
+        ("--straggler", "0.5"),
+        ("--compute", "0"),
+        ("--size", "inf"),
+        ("--seed", "x"),
+        ("--iterations", "0"),
+        ("--csv", "/there/is/no/such/directory"),
+    ],
+)
 def test_a_wrong_option_is_one_line(profile_file, option, value):
     done = cli("simulate", "--profile", profile_file, *(() if option == "--bandwidth" else ("--bandwidth", "1Gbit")), f"{option}={value}")
     assert (done.returncode, done.stdout) == (2, "")

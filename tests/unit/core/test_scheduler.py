@@ -1,4 +1,5 @@
 """The compiled scheduler against random events: what it lets go, what it may hold back, and that workers never lock each other."""
+
 import random
 
 import pytest
@@ -15,10 +16,11 @@ def jobs(draw, max_links=3, wide=True):
     links = draw(st.integers(1, max_links))
     count = draw(st.integers(1, 12))
     positions = draw(st.permutations(range(count)))
-    units = [(draw(st.sampled_from([0, 1, 7, 40, 1000, 100000])), draw(st.integers(WIDE if wide else 0, links - 1)), position)
-             for position in positions]
-    return (draw(st.sampled_from(POLICIES)), links, draw(st.sampled_from([0, 1, 50, 2000])),
-            draw(st.sampled_from([0, 1, 50, 5000])), units)
+    units = [
+        (draw(st.sampled_from([0, 1, 7, 40, 1000, 100000])), draw(st.integers(WIDE if wide else 0, links - 1)), position)
+        for position in positions
+    ]
+    return (draw(st.sampled_from(POLICIES)), links, draw(st.sampled_from([0, 1, 50, 2000])), draw(st.sampled_from([0, 1, 50, 5000])), units)
 
 
 @settings(max_examples=300)
@@ -87,7 +89,7 @@ def test_most_urgent_first_and_fifo_does_not():
         for unit in reversed(range(10)):
             model.ready(unit, 0)
             if unit == 9:
-                model.decide()                              # the wire takes the last layer at once
+                model.decide()  # the wire takes the last layer at once
         while model.of_state("ready"):
             model.t += 1
             model.drain(0, 100)
@@ -109,7 +111,7 @@ def test_time_counts_as_sending_while_any_link_has_bytes_in_flight():
     scheduler.done(1, 9.0)
     scheduler.ready(1, 1, 10.0)
     scheduler.decide(10.0)
-    scheduler.done(1, 12.0)                                 # an answer proves drain
+    scheduler.done(1, 12.0)  # an answer proves drain
     scheduler.check()
     assert scheduler.sending(20.0) == 5.0
 
@@ -129,6 +131,7 @@ def test_the_older_iteration_is_more_urgent():
 
 def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due():
     """1 MB/s and a step due in 20 ms: 20 kB may be out at once. At the moment it is due, a small window's worth."""
+
     def sent_at(t):
         units = [(4000, 0, -i) for i in range(40)]
         model = Scheduler("prophet", 1, 0, 10**9, 1e6)
@@ -140,17 +143,27 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
         sent = 4000 * len(model.decide(t)[0])
         blocks.append((model.blocks, model.block_bytes))
         return sent, model.link_state(0)["window"]
+
     blocks = []
     far, window = sent_at(0.0)
     near, _ = sent_at(0.2)
-    assert blocks == [(1, far), (0, 0)]                     # what fits the interval is a block; when it is over, units leave one by one
+    assert blocks == [(1, far), (0, 0)]  # what fits the interval is a block; when it is over, units leave one by one
     assert window < 70000 and far >= 76000 and window <= near < window + 4000
 
 
-@pytest.mark.parametrize("wrong", [
-    lambda s: s.ready(0, 0, 0.0) or s.ready(0, 0, 0.0), lambda s: s.done(0, 0.0), lambda s: s.add_unit(5, 1, 0),
-    lambda s: s.add_unit(-1, 0, 0), lambda s: Scheduler("best", 1), lambda s: Scheduler("fifo", 0),
-    lambda s: s.set_steps([3], [0.0]), lambda s: s.set_steps([-2], [0.0])])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda s: s.ready(0, 0, 0.0) or s.ready(0, 0, 0.0),
+        lambda s: s.done(0, 0.0),
+        lambda s: s.add_unit(5, 1, 0),
+        lambda s: s.add_unit(-1, 0, 0),
+        lambda s: Scheduler("best", 1),
+        lambda s: Scheduler("fifo", 0),
+        lambda s: s.set_steps([3], [0.0]),
+        lambda s: s.set_steps([-2], [0.0]),
+    ],
+)
 def test_wrong_use_is_refused(wrong):
     scheduler = Scheduler("fifo", 1)
     scheduler.add_unit(10, 0, 0)

@@ -1,4 +1,5 @@
 """What prophet-mx doctor finds of a machine and an environment."""
+
 import resource
 import sys
 
@@ -8,16 +9,22 @@ from prophet_mx.doctor.checks import ERROR, OK, Job, check_files, check_job, che
 from support.doctor import JOB, only
 
 
-@pytest.mark.parametrize("change, status, part", [
-    ({}, OK, "worker of a job with 2 worker(s)"), ({"DMLC_NUM_SERVER": "0"}, ERROR, "DMLC_NUM_SERVER=0"),
-    ({"DMLC_ROLE": "boss"}, ERROR, "boss"), ({"DMLC_PS_ROOT_URI": ""}, ERROR, "DMLC_PS_ROOT_URI not set")])
+@pytest.mark.parametrize(
+    "change, status, part",
+    [
+        ({}, OK, "worker of a job with 2 worker(s)"),
+        ({"DMLC_NUM_SERVER": "0"}, ERROR, "DMLC_NUM_SERVER=0"),
+        ({"DMLC_ROLE": "boss"}, ERROR, "boss"),
+        ({"DMLC_PS_ROOT_URI": ""}, ERROR, "DMLC_PS_ROOT_URI not set"),
+    ],
+)
 def test_the_variables_of_a_job(change, status, part):
     found = only(check_job(Job({**JOB, **change})))
     assert found.status == status and part in found.found
 
 
 def test_an_endpoint_without_its_package(monkeypatch):
-    monkeypatch.setitem(sys.modules, "prometheus_client", None)     # as if it were not installed
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if it were not installed
     found = only(check_settings(Job({"PROPHET_METRICS_PORT": "9400"})))
     assert found.status == ERROR and "prophet_mx[metrics]" in found.do
 

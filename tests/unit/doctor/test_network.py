@@ -1,4 +1,5 @@
 """What prophet-mx doctor finds of the network."""
+
 import socket
 
 import psutil
@@ -15,7 +16,7 @@ def test_the_scheduler_port():
     job = Job({}, ("127.0.0.1", port))
     assert only(check_scheduler(job)).status == OK and "free" in only(check_scheduler(job)).found
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))         # taken, but nobody listens
+        taken.bind(("127.0.0.1", port))  # taken, but nobody listens
         assert only(check_scheduler(job)).status == ERROR
         taken.listen(1)
         assert "answers" in only(check_scheduler(job)).found
@@ -25,8 +26,7 @@ def test_the_scheduler_port():
     assert lost.status == ERROR and "DMLC_PS_ROOT_URI" in lost.do
 
 
-@pytest.mark.parametrize("reason, status, part", [
-    ("refused", WARNING, "start the scheduler first"), ("timed out", ERROR, "firewalls")])
+@pytest.mark.parametrize("reason, status, part", [("refused", WARNING, "start the scheduler first"), ("timed out", ERROR, "firewalls")])
 def test_a_scheduler_elsewhere_that_does_not_answer(reason, status, part):
     found = no_answer("198.51.100.1:9091", reason)
     assert found.status == status and part in found.do

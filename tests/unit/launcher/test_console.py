@@ -1,4 +1,5 @@
 """Lines and progress bars of several processes on one stream."""
+
 import io
 
 import pytest
@@ -14,18 +15,21 @@ def final_lines(chunks):
     return [text for text, final in shown if final]
 
 
-@pytest.mark.parametrize("data, lines", [
-    (b"a\nb\n", ["a", "b"]),
-    (b"a\n\nb", ["a", "", "b"]),
-    (b"windows\r\nline ends\r\n", ["windows", "line ends"]),
-    (b"\r 10%\r 50%\r100%\nnext\n", ["100%", "next"]),
-    (b"10%\r50%\r100%\r\nnext\n", ["100%", "next"]),
-    ("Gewicht \u00fc\n".encode(), ["Gewicht \u00fc"]),
-    (b"not utf-8 \xff\n", ["not utf-8 \ufffd"]),
-])
+@pytest.mark.parametrize(
+    "data, lines",
+    [
+        (b"a\nb\n", ["a", "b"]),
+        (b"a\n\nb", ["a", "", "b"]),
+        (b"windows\r\nline ends\r\n", ["windows", "line ends"]),
+        (b"\r 10%\r 50%\r100%\nnext\n", ["100%", "next"]),
+        (b"10%\r50%\r100%\r\nnext\n", ["100%", "next"]),
+        ("Gewicht \u00fc\n".encode(), ["Gewicht \u00fc"]),
+        (b"not utf-8 \xff\n", ["not utf-8 \ufffd"]),
+    ],
+)
 def test_final_lines(data, lines):
     assert final_lines([data]) == lines
-    assert final_lines([data[i:i + 1] for i in range(len(data))]) == lines
+    assert final_lines([data[i : i + 1] for i in range(len(data))]) == lines
 
 
 @given(st.text(alphabet="ab\r\n\u00fc", max_size=60), st.lists(st.integers(0, 80)))
@@ -62,8 +66,9 @@ def test_a_bar_is_redrawn_on_a_terminal_and_other_lines_go_above_it():
     console("worker 0", "100%", True)
     console("worker 1", "end", True)
     clear = "\r\x1b[K"
-    assert terminal.getvalue() == (f"{clear}[worker 0]  10%{clear}[worker 1] hello\n[worker 0]  10%"
-                                   f"{clear}[worker 0] 100%\n[worker 1] end\n")
+    assert terminal.getvalue() == (
+        f"{clear}[worker 0]  10%{clear}[worker 1] hello\n[worker 0]  10%{clear}[worker 0] 100%\n[worker 1] end\n"
+    )
 
 
 def test_the_first_process_that_draws_a_bar_keeps_it():

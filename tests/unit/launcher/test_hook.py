@@ -1,4 +1,5 @@
 """The hook that schedules scripts which know nothing of prophet_mx."""
+
 import os
 
 from prophet_mx.launcher.hook import with_hook

@@ -1,4 +1,5 @@
 """Host files, and which host gets which processes."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,18 +13,21 @@ def test_host_file():
     assert parse_hosts(text, "hosts") == [Host("gpu1", 2), Host("me@gpu2", 3, "10.0.0.2"), Host("10.0.0.9", 1)]
 
 
-@pytest.mark.parametrize("text, parts", [
-    ("", ["hosts", "names no host"]),
-    ("# nothing", ["hosts", "names no host"]),
-    ("a\n\na slots=2", ["hosts, line 3", "a is there twice"]),
-    ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
-    ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
-    ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
-    ("-oProxyCommand=id", ["line 1", "'-oProxyCommand=id'", "user@10.0.0.7"]),
-    ("a;id", ["line 1", "'a;id'"]),
-    ("$(id)", ["line 1", "'$(id)'"]),
-    ("x@-oProxyCommand=id", ["line 1"]),
-])
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("", ["hosts", "names no host"]),
+        ("# nothing", ["hosts", "names no host"]),
+        ("a\n\na slots=2", ["hosts, line 3", "a is there twice"]),
+        ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
+        ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
+        ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
+        ("-oProxyCommand=id", ["line 1", "'-oProxyCommand=id'", "user@10.0.0.7"]),
+        ("a;id", ["line 1", "'a;id'"]),
+        ("$(id)", ["line 1", "'$(id)'"]),
+        ("x@-oProxyCommand=id", ["line 1"]),
+    ],
+)
 def test_a_wrong_host_file(text, parts):
     with pytest.raises(LaunchError) as caught:
         parse_hosts(text, "hosts")

@@ -1,4 +1,5 @@
 """A changed set of pushed parameters is said in the log, and only so often."""
+
 import logging
 
 from prophet_mx.monitoring.key_sets import LINES, KeySets

@@ -1,4 +1,5 @@
 """Log lines, the Prometheus endpoint and TensorBoard scalars, and that nothing of them outlives a store."""
+
 import logging
 import socket
 import struct
@@ -25,11 +26,31 @@ def state(**changes):
 
 def test_what_happened_between_two_samples():
     earlier = Sample(10.0, 5, state(bytes=1000, units=10, first_seconds=1.0, first_answers=5))
-    later = Sample(12.0, 15, state(bytes=21000, units=30, blocks=10, wait_seconds=0.4, first_seconds=1.5, first_answers=15,
-                                   links=[{"rate": 2e6, "backlog_seconds": 0.5, "backlog_bytes": 750000}]))
-    assert between(earlier, later) == pytest.approx({
-        "iteration_seconds": 0.2, "bytes": 2000, "units": 2, "blocks": 1, "unit_wait_seconds": 0.02, "first_wait_seconds": 0.05,
-        "utilisation": 0.75, "link_rate": 2e6})
+    later = Sample(
+        12.0,
+        15,
+        state(
+            bytes=21000,
+            units=30,
+            blocks=10,
+            wait_seconds=0.4,
+            first_seconds=1.5,
+            first_answers=15,
+            links=[{"rate": 2e6, "backlog_seconds": 0.5, "backlog_bytes": 750000}],
+        ),
+    )
+    assert between(earlier, later) == pytest.approx(
+        {
+            "iteration_seconds": 0.2,
+            "bytes": 2000,
+            "units": 2,
+            "blocks": 1,
+            "unit_wait_seconds": 0.02,
+            "first_wait_seconds": 0.05,
+            "utilisation": 0.75,
+            "link_rate": 2e6,
+        }
+    )
     shown = line(earlier, later)
     assert shown.startswith("iterations 5 to 15: 200.0 ms each, 0.00 MB in 2 units and 1 blocks")
     assert shown.endswith("link 75% used, 16 Mbit/s to a server")
@@ -45,34 +66,35 @@ def test_any_two_samples_make_a_line(iterations, seconds, drained):
 def test_nothing_is_asked_where_nothing_is_wanted():
     metrics = Metrics(Config(), 0)
     for number in range(100):
-        metrics.iteration(number, None)         # there is no driver to ask
+        metrics.iteration(number, None)  # there is no driver to ask
     metrics.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "prophet_mx-metrics"]
 
 
-@pytest.mark.alone                               # so that nobody else takes the port that is free again
+@pytest.mark.alone  # so that nobody else takes the port that is free again
 def test_silent_and_rude_clients_do_not_keep_the_endpoint_from_closing(monkeypatch, capfd):
     monkeypatch.setattr("prophet_mx.monitoring.metrics._QuietHandler.timeout", 0.5)
     port, threads = free_port(), set(threading.enumerate())
-    metrics = Metrics(Config(metrics_port=port - 3), 3)         # the rank is added
+    metrics = Metrics(Config(metrics_port=port - 3), 3)  # the rank is added
     with socket.create_connection(("127.0.0.1", port)) as rude:
         rude.send(b"GET /metr")
-        rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))       # resets the connection
+        rude.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # resets the connection
     with socket.create_connection(("127.0.0.1", port)) as silent:
         silent.settimeout(10)
-        assert silent.recv(1) == b""                            # is given up; the rude one was before it
+        assert silent.recv(1) == b""  # is given up; the rude one was before it
     with socket.create_connection(("127.0.0.1", port)):
         metrics.close()
         assert set(threading.enumerate()) <= threads
     metrics.close()
     assert capfd.readouterr() == ("", "")
     with socket.socket() as again:
-        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)     # fails only if somebody listens
+        again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # fails only if somebody listens
         again.bind(("127.0.0.1", port))
 
 
-@pytest.mark.parametrize("settings, address", [({}, "127.0.0.1"), ({"metrics_host": "127.0.0.2"}, "127.0.0.2"),
-                                               ({"metrics_host": "0.0.0.0"}, "0.0.0.0")])
+@pytest.mark.parametrize(
+    "settings, address", [({}, "127.0.0.1"), ({"metrics_host": "127.0.0.2"}, "127.0.0.2"), ({"metrics_host": "0.0.0.0"}, "0.0.0.0")]
+)
 def test_the_endpoint_listens_on_the_loopback_unless_told_otherwise(settings, address):
     port = free_port()
     metrics = Metrics(Config(metrics_port=port, **settings), 0)
@@ -104,22 +126,22 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 def test_log_level(monkeypatch, capsys):
     mine, root = logging.getLogger("prophet_mx"), logging.getLogger()
     for logger in (mine, root):
-        monkeypatch.setattr(logger, "handlers", [])     # pytest has put its own on the root
+        monkeypatch.setattr(logger, "handlers", [])  # pytest has put its own on the root
     monkeypatch.setattr(mine, "level", logging.NOTSET)
     set_up_logging(Config())
-    assert not mine.handlers and mine.level == logging.NOTSET      # the program's own business
+    assert not mine.handlers and mine.level == logging.NOTSET  # the program's own business
     set_up_logging(Config(log_level="warning"))
     set_up_logging(Config(log_level="warning"))
     mine.info("not shown")
     mine.warning("shown once")
     err = capsys.readouterr().err
     assert err.count("shown once") == 1 and "prophet_mx WARNING: shown once" in err and "not shown" not in err
-    root.addHandler(logging.NullHandler())       # now the program has set up logging itself
+    root.addHandler(logging.NullHandler())  # now the program has set up logging itself
     mine.warning("twice")
     assert "twice" not in capsys.readouterr().err
     set_up_logging(Config(log_every=5))
     assert mine.level == logging.INFO
-    mine.setLevel(logging.NOTSET)       # forgets what it has cached of levels
+    mine.setLevel(logging.NOTSET)  # forgets what it has cached of levels
 
 
 def test_a_callback_of_an_unscheduled_store_still_has_the_time(tmp_path):

@@ -1,4 +1,5 @@
 """The file of a timeline."""
+
 from pathlib import Path
 
 import pytest

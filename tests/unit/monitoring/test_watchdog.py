@@ -1,4 +1,5 @@
 """What the watchdog makes of what it sees; tests/jobs/test_faults.py shows it in jobs."""
+
 import pytest
 
 from prophet_mx.monitoring.watchdog import LISTED, link_line, parameters
@@ -8,14 +9,17 @@ SENT, KEPT = (0, 1, "sent", 70.0, True), (1, 1, "sent", 65.0, False)
 READY = (2, 1, "ready", 60.0, None)
 
 
-@pytest.mark.parametrize("units, state, counts, verdict", [
-    ([SENT, READY], Health(""), "1 in flight, 1 ready", "another worker has not sent its part"),
-    ([SENT, KEPT], Health(""), "2 in flight, 0 ready", "the bytes of 1 have not left: the server does not read"),
-    ([KEPT], Health("", True), "1 in flight, 0 ready", "the bytes of 1 are not acknowledged and sent again: the network to it is cut"),
-    ([SENT, KEPT], Health("its state is CLOSE"), "2 in flight, 0 ready", "the connection is gone (its state is CLOSE)"),
-    ([READY], Health(""), "0 in flight, 1 ready", "nothing is on its way to this server"),
-    ([(0, 1, "sent", 70.0, None)], None, "1 in flight, 0 ready", "cannot be told here"),
-])
+@pytest.mark.parametrize(
+    "units, state, counts, verdict",
+    [
+        ([SENT, READY], Health(""), "1 in flight, 1 ready", "another worker has not sent its part"),
+        ([SENT, KEPT], Health(""), "2 in flight, 0 ready", "the bytes of 1 have not left: the server does not read"),
+        ([KEPT], Health("", True), "1 in flight, 0 ready", "the bytes of 1 are not acknowledged and sent again: the network to it is cut"),
+        ([SENT, KEPT], Health("its state is CLOSE"), "2 in flight, 0 ready", "the connection is gone (its state is CLOSE)"),
+        ([READY], Health(""), "0 in flight, 1 ready", "nothing is on its way to this server"),
+        ([(0, 1, "sent", 70.0, None)], None, "1 in flight, 0 ready", "cannot be told here"),
+    ],
+)
 def test_where_the_bytes_are_tells_who_is_to_blame(units, state, counts, verdict):
     line = link_line(1, units + [(9, 0, "sent", 1.0, True)], None, state)
     assert line.startswith(f"server 1: {counts}; ") and verdict in line

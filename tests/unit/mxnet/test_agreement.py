@@ -1,4 +1,5 @@
 """Which gradients the workers agree to slice, and where the slices are."""
+
 from types import SimpleNamespace
 
 import numpy as np

@@ -1,4 +1,5 @@
 """MXNet's C functions: of which versions and libraries they are used."""
+
 import types
 
 import mxnet as mx

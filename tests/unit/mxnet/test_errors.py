@@ -1,4 +1,5 @@
 """Errors that are also MXNet's."""
+
 import copy
 import pickle
 
@@ -7,6 +8,7 @@ import prophet_mx
 
 def test_errors_that_are_also_mxnet_s_can_be_copied_and_pickled():
     from prophet_mx.mxnet import errors
+
     kinds = [kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__]
     assert len(kinds) == 5
     for kind in kinds:

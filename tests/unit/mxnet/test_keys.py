@@ -1,4 +1,5 @@
 """Which server MXNet puts a key on, and which keys it cannot place."""
+
 import ctypes
 import math
 

@@ -1,4 +1,5 @@
 """The messages in which rank 0 tells the others its orders."""
+
 from unittest import mock
 
 import mxnet as mx
@@ -25,6 +26,7 @@ def test_what_rank_0_sends_arrives_however_many_send_nothing(places):
 @pytest.mark.parametrize("part", ["encoded", "decoded", "mx.nd.array", "_core.Arrival"])
 def test_an_exchange_that_fails_sends_as_many_messages_as_one_that_does_not(monkeypatch, part):
     """A worker with one message less than the others, or with one more, would spoil every later sum."""
+
     def messages():
         sent, failures = [], 0
         monkeypatch.setattr(order_exchange.KVStore, "pushpull", lambda store, key, value, out: sent.append((push, value.asnumpy())))

@@ -1,4 +1,5 @@
 """Which optimizers are known to be exact on slices, and to depend on the order of updates."""
+
 import mxnet as mx
 import pytest
 

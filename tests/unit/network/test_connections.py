@@ -1,4 +1,5 @@
 """The connections to the servers: when one is broken."""
+
 import os
 import socket
 
@@ -24,9 +25,9 @@ def test_a_connection_is_broken_from_the_moment_the_other_end_closes_it(ends):
     assert connection.name == "server 1 ({}:{})".format(*far.getsockname())
     assert connection.health() == Health("", False)
     far.close()
-    near.recv(1)                            # waits for the end
+    near.recv(1)  # waits for the end
     assert connection.health().broken == "its state is CLOSE_WAIT"
-    assert near.send(b"x") == 1             # looking at a connection does not close it
+    assert near.send(b"x") == 1  # looking at a connection does not close it
 
 
 def test_another_socket_in_its_place_is_not_taken_for_the_connection(ends):

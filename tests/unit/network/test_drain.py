@@ -1,4 +1,5 @@
 """How drained bytes are counted where TCP_INFO is not used: by the interface's counters or by prediction."""
+
 import pytest
 
 from prophet_mx import Config
@@ -24,10 +25,11 @@ class Driver:
         pass
 
 
-@pytest.mark.parametrize("interface, source, by", [("lo", "nic", "fed"), ("nosuch0", "predicted", "predicted"),
-                                                   (None, "predicted", "predicted")])
+@pytest.mark.parametrize(
+    "interface, source, by", [("lo", "nic", "fed"), ("nosuch0", "predicted", "predicted"), (None, "predicted", "predicted")]
+)
 def test_without_tcp_info_the_next_best_is_taken_and_the_log_says_which_and_why(interface, source, by, monkeypatch, caplog):
-    monkeypatch.setattr(drain, "server_sockets", lambda: [])        # as over another transport
+    monkeypatch.setattr(drain, "server_sockets", lambda: [])  # as over another transport
     monkeypatch.setattr(drain, "interface_name", lambda: interface)
     driver, errors = Driver(), []
     monitor = LinkMonitor(driver, Config(), 1, lambda *error: errors.append(error))
@@ -41,9 +43,16 @@ def test_without_tcp_info_the_next_best_is_taken_and_the_log_says_which_and_why(
     assert ("interface lo" if source == "nic" else "predicted") in record.getMessage()
 
 
-@pytest.mark.parametrize("environ, name", [
-    ({"DMLC_INTERFACE": "lo", "DMLC_PS_ROOT_URI": "203.0.113.7"}, "lo"), ({"DMLC_INTERFACE": "nosuch0", **ROOT}, "lo"), (ROOT, "lo"),
-    ({"DMLC_PS_ROOT_URI": "no.such.host.invalid"}, None), ({**ROOT, "DMLC_PS_ROOT_PORT": "none"}, None)])
+@pytest.mark.parametrize(
+    "environ, name",
+    [
+        ({"DMLC_INTERFACE": "lo", "DMLC_PS_ROOT_URI": "203.0.113.7"}, "lo"),
+        ({"DMLC_INTERFACE": "nosuch0", **ROOT}, "lo"),
+        (ROOT, "lo"),
+        ({"DMLC_PS_ROOT_URI": "no.such.host.invalid"}, None),
+        ({**ROOT, "DMLC_PS_ROOT_PORT": "none"}, None),
+    ],
+)
 def test_the_interface_is_the_one_that_leads_to_the_scheduler(environ, name):
     assert drain.interface_name(environ) == name
 

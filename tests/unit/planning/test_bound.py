@@ -1,4 +1,5 @@
 """The lower bound against every schedule there is, on instances small enough to try them all."""
+
 import math
 
 import pytest
@@ -6,8 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
-from prophet_mx.planning.bound import (Sending, communication_seconds, finishing_order, lower_bound, rho, scaled_to_rho, sendings,
-                                       worker_rate)
+from prophet_mx.planning.bound import (
+    Sending,
+    communication_seconds,
+    finishing_order,
+    lower_bound,
+    rho,
+    scaled_to_rho,
+    sendings,
+    worker_rate,
+)
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from support.profiles import make_profile
 
@@ -60,7 +69,7 @@ class Machine:
         if left and self.can_run(state):
             left -= 1
         if sent is not None:
-            unsent = unsent[:sent] + (unsent[sent] - 1,) + unsent[sent + 1:]
+            unsent = unsent[:sent] + (unsent[sent] - 1,) + unsent[sent + 1 :]
         return self.settle((iterations, finished, left, unsent))
 
     def choices(self, state):
@@ -113,8 +122,12 @@ def test_no_schedule_beats_the_bound_and_strict_priority_reaches_it(profile, ite
 @settings(max_examples=40, deadline=None)
 @given(tiny(most=3))
 def test_no_schedule_beats_the_bound_by_switching_within_a_slot(profile):
-    halves = make_profile([2 * g.bytes for g in profile.gradients], [2 * g.forward for g in profile.gradients],
-                  [2 * g.backward for g in profile.gradients], profile.steps)
+    halves = make_profile(
+        [2 * g.bytes for g in profile.gradients],
+        [2 * g.forward for g in profile.gradients],
+        [2 * g.backward for g in profile.gradients],
+        profile.steps,
+    )
     assert Machine(halves).fastest(2) == 2 * 2 * lower_bound(profile, 1.0)
 
 

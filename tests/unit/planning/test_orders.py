@@ -1,4 +1,5 @@
 """When two orders differ."""
+
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,4 +1,5 @@
 """Profiles: how they follow the iterations, what they say, how they are scaled."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +50,7 @@ def test_an_update_of_another_length_is_rejected():
 
 # ---- what a profile says
 
+
 def test_step_times_and_intervals():
     profile = profile_of([441.0, 440.0, 202.0, 201.0, 200.0, 1.0, 0.0])
     assert profile.step_times() == (0.0, 200.0, 440.0)
@@ -90,8 +92,9 @@ def test_scaled_sizes_are_never_empty_and_always_whole_words(profile, factor):
     assert all(g.bytes >= 4 and g.bytes % 4 == 0 for g in profile.scaled(size=factor).gradients)
 
 
-@pytest.mark.parametrize("factors", [{"size": 0}, {"size": -1}, {"size": float("nan")}, {"compute": 0},
-                                     {"compute": float("inf")}, {"compute": -1.0}])
+@pytest.mark.parametrize(
+    "factors", [{"size": 0}, {"size": -1}, {"size": float("nan")}, {"compute": 0}, {"compute": float("inf")}, {"compute": -1.0}]
+)
 def test_scaling_by_what_is_no_factor_is_rejected(factors):
     with pytest.raises(ProfileError):
         GradientProfile("zoo", [Gradient("a", 4, 1.0, 1.0)], [[0]]).scaled(**factors)
@@ -109,16 +112,28 @@ def test_a_profile_is_extended_by_the_times_of_common_gradients():
         extended.extended(old)
 
 
-@pytest.mark.parametrize("call", [
-    lambda: detect_steps(5), lambda: detect_steps("123"), lambda: GradientProfile("a", 5, []), lambda: GradientProfile("a", [1], [[0]]),
-    lambda: GradientProfile("a", [Gradient("b", 4)], [0]), lambda: GradientProfile("a", [Gradient("b", 4)], None),
-    lambda: GradientProfile.from_json(None), lambda: GradientProfile.from_json(5), lambda: GradientProfile.load("a\0b"),
-    lambda: GradientProfile.load(None), lambda: GradientProfile.from_samples("a", 5, [4], [[0.0]]),
-    lambda: GradientProfile.from_samples("a", ["b"], [4], 7), lambda: GradientProfile.from_samples("a", ["b"], [4], [3.0]),
-    lambda: GradientProfile("a", [Gradient("b", 4, 1.0, 1.0)], [[0]]).scaled(size=1e308),
-    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save("a\0b"),
-    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save(None),
-    lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).updated(3)])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: detect_steps(5),
+        lambda: detect_steps("123"),
+        lambda: GradientProfile("a", 5, []),
+        lambda: GradientProfile("a", [1], [[0]]),
+        lambda: GradientProfile("a", [Gradient("b", 4)], [0]),
+        lambda: GradientProfile("a", [Gradient("b", 4)], None),
+        lambda: GradientProfile.from_json(None),
+        lambda: GradientProfile.from_json(5),
+        lambda: GradientProfile.load("a\0b"),
+        lambda: GradientProfile.load(None),
+        lambda: GradientProfile.from_samples("a", 5, [4], [[0.0]]),
+        lambda: GradientProfile.from_samples("a", ["b"], [4], 7),
+        lambda: GradientProfile.from_samples("a", ["b"], [4], [3.0]),
+        lambda: GradientProfile("a", [Gradient("b", 4, 1.0, 1.0)], [[0]]).scaled(size=1e308),
+        lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save("a\0b"),
+        lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).save(None),
+        lambda: GradientProfile("a", [Gradient("b", 4)], [[0]]).updated(3),
+    ],
+)
 def test_profiles_from_wrong_types(call):
     with pytest.raises(ProfileError):
         call()

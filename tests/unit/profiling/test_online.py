@@ -1,4 +1,5 @@
 """The learned profile follows the keys of a job: layers that are unfrozen, buckets that come later, a saved profile of some of them."""
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -6,7 +7,7 @@ from hypothesis import strategies as st
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.online import ProfileLearner
 
-SPACING = 0.01              # seconds between two gradients of a job's backward
+SPACING = 0.01  # seconds between two gradients of a job's backward
 
 
 class Driver:
@@ -50,7 +51,8 @@ class Job:
             return
         ready = self.learner.ready_times()
         assert {f"layer{g}": time for g, time in ready.items()} == {
-            gradient.name: time for gradient, time in zip(self.learner.profile.gradients, self.learner.profile.ready_times())}
+            gradient.name: time for gradient, time in zip(self.learner.profile.gradients, self.learner.profile.ready_times())
+        }
         assert sorted(g for step in self.learner.steps() for g in step) == sorted(ready)
         for g, step in enumerate(self.driver.step_of):
             assert (step >= 0) == (g in ready)

@@ -1,4 +1,5 @@
 """Files of profiles, that are right or rejected."""
+
 import json
 import os
 import stat
@@ -21,12 +22,13 @@ def test_a_profile_survives_its_json_text(profile):
 def test_a_truncated_text_is_rejected(profile, data):
     text = profile.to_json().rstrip()
     with pytest.raises(ProfileError):
-        GradientProfile.from_json(text[:data.draw(st.integers(0, len(text) - 1))])
+        GradientProfile.from_json(text[: data.draw(st.integers(0, len(text) - 1))])
 
 
 def document():
-    gradients = [dict(name=name, bytes=400, forward=0.1, backward=None, ready=ready, spread=None)
-                 for name, ready in (("a", 0.3), ("b", 0.0))]
+    gradients = [
+        dict(name=name, bytes=400, forward=0.1, backward=None, ready=ready, spread=None) for name, ready in (("a", 0.3), ("b", 0.0))
+    ]
     return {"format": "prophet_mx profile 1", "name": "job", "gradients": gradients, "steps": [[1], [0]]}
 
 
@@ -41,8 +43,7 @@ def changed(path, value):
 
 def test_the_documented_format_is_read():
     profile = GradientProfile.from_json(json.dumps(document()))
-    assert profile == GradientProfile("job", (Gradient("a", 400, 0.1, None, 0.3), Gradient("b", 400, 0.1, None, 0.0)),
-                                      ((1,), (0,)))
+    assert profile == GradientProfile("job", (Gradient("a", 400, 0.1, None, 0.3), Gradient("b", 400, 0.1, None, 0.0)), ((1,), (0,)))
 
 
 WRONG = {
@@ -95,8 +96,17 @@ def test_a_wrong_file_is_rejected_and_named(wrong, tmp_path):
         GradientProfile.load(str(path))
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe\x00binary", b"PNG", b"[" * 100000, b'{"name": "a", "name": "b"}',
-                                     b'{"format": "prophet_mx profile 1", "name": 1e999}'])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe\x00binary",
+        b"PNG",
+        b"[" * 100000,
+        b'{"name": "a", "name": "b"}',
+        b'{"format": "prophet_mx profile 1", "name": 1e999}',
+    ],
+)
 def test_a_foreign_file_is_rejected_and_named(content, tmp_path):
     path = tmp_path / "foreign.json"
     path.write_bytes(content)

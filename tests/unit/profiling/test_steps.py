@@ -1,4 +1,5 @@
 """Steps found in ready times, and averages over iterations."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ def test_steps_are_the_bursts_that_the_gaps_separate():
 
 
 def test_a_gap_of_twice_the_mean_does_not_yet_start_a_step():
-    assert detect_steps([0, 1, 2, 3, 9]) == ((0, 1, 2, 3), (4,))     # mean 2.25, gap 6
-    assert detect_steps([0, 1, 2, 6]) == ((0, 1, 2, 3),)             # mean 2, gap 4
+    assert detect_steps([0, 1, 2, 3, 9]) == ((0, 1, 2, 3), (4,))  # mean 2.25, gap 6
+    assert detect_steps([0, 1, 2, 6]) == ((0, 1, 2, 3),)  # mean 2, gap 4
 
 
 @pytest.mark.parametrize("times", [[5.0], [2.0, 2.0, 2.0, 2.0], [0.0, 7.0], [0.0, 1.0, 2.0, 3.0, 4.0]])
@@ -32,7 +33,7 @@ def test_steps_partition_the_gradients_and_keep_their_order(times):
         assert max(times[index] for index in step) < min(times[index] for index in later)
 
 
-@given(READY, st.integers(1, 1000), st.integers(-10**6, 10**6))
+@given(READY, st.integers(1, 1000), st.integers(-(10**6), 10**6))
 def test_steps_depend_neither_on_the_clock_nor_on_the_speed(times, factor, shift):
     assert detect_steps([factor * time + shift for time in times]) == detect_steps(times)
 

@@ -1,4 +1,5 @@
 """prophet-mx predict: times that the simulator gives, and an honest word on when scheduling cannot help."""
+
 from dataclasses import replace
 
 import pytest
@@ -43,14 +44,21 @@ def test_no_policy_beats_the_bound_and_the_verdict_follows_the_times(rho, cluste
 
 
 # Many small gradients: in any order the link is busy, and the answers come while it is.
-EVEN = GradientProfile("even", [Gradient(f"g{i}", 10**5, forward=0.001, backward=0.002) for i in range(100)],
-                       [range(i, i + 10) for i in range(90, -1, -10)])
+EVEN = GradientProfile(
+    "even", [Gradient(f"g{i}", 10**5, forward=0.001, backward=0.002) for i in range(100)], [range(i, i + 10) for i in range(90, -1, -10)]
+)
 
 
-@pytest.mark.parametrize("profile, rho, helps, words", [
-    (RESNET18, 0.02, False, "too small"), (RESNET18, 1, True, "times as fast"),
-    (RESNET18, 4, True, "Workers still wait for the network"),
-    (EVEN, 1, True, "times as fast"), (EVEN, 100, False, "too large")])
+@pytest.mark.parametrize(
+    "profile, rho, helps, words",
+    [
+        (RESNET18, 0.02, False, "too small"),
+        (RESNET18, 1, True, "times as fast"),
+        (RESNET18, 4, True, "Workers still wait for the network"),
+        (EVEN, 1, True, "times as fast"),
+        (EVEN, 100, False, "too large"),
+    ],
+)
 def test_the_sentence_says_why(profile, rho, helps, words):
     verdict = predict(profile, rate_for(rho, profile), policies=["prophet"]).verdict
     assert (verdict.helps, words in verdict.sentence) == (helps, True), verdict.sentence

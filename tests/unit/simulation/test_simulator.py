@@ -1,4 +1,5 @@
 """The simulator: against times worked out by hand, against the lower bound, and against itself without its shortcuts."""
+
 import math
 import time
 from dataclasses import replace
@@ -14,8 +15,18 @@ from prophet_mx.planning.partition import cut
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
-from prophet_mx.simulation.simulator import (MAX_CLASSES, POLICIES, SPREAD, Cluster, Unit, default_units, in_total_order, make_units,
-                                             simulate, worker_classes)
+from prophet_mx.simulation.simulator import (
+    MAX_CLASSES,
+    POLICIES,
+    SPREAD,
+    Cluster,
+    Unit,
+    default_units,
+    in_total_order,
+    make_units,
+    simulate,
+    worker_classes,
+)
 from support.profiles import make_profile, network_like
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
@@ -44,18 +55,21 @@ ONE = make_profile([10**6], [0.01], [0.02])
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("cluster, seconds", [
-    (Cluster(RATE, 1, 1), 0.05),                                            # 0.03 of compute, 0.01 up, 0.01 down
-    (Cluster(RATE, 4, 1), 0.11),                                            # four times as long each way
-    (Cluster(RATE, 1, 4), 0.05),                                            # the other servers hold nothing
-    (Cluster(RATE, 1, 1, rtt=0.004), 0.054),
-    (Cluster(RATE, 2, 1, message_bytes=1e5), 0.03 + 2 * 2 * 0.011),
-    (Cluster(RATE, 1, 1, message_seconds=0.003), 0.056),                    # sent once, received once
-    (Cluster(RATE, 2, 1, server_message_seconds=0.005), 0.08),              # one message after the other
-    (Cluster(RATE, 1, 1, server_byte_seconds=2e-9), 0.052),
-    (Cluster(RATE, 1, 1, straggler=3), 0.11),
-    (Cluster(RATE, 2, 1, straggler=3), 0.12),                               # up alone, down together
-])
+@pytest.mark.parametrize(
+    "cluster, seconds",
+    [
+        (Cluster(RATE, 1, 1), 0.05),  # 0.03 of compute, 0.01 up, 0.01 down
+        (Cluster(RATE, 4, 1), 0.11),  # four times as long each way
+        (Cluster(RATE, 1, 4), 0.05),  # the other servers hold nothing
+        (Cluster(RATE, 1, 1, rtt=0.004), 0.054),
+        (Cluster(RATE, 2, 1, message_bytes=1e5), 0.03 + 2 * 2 * 0.011),
+        (Cluster(RATE, 1, 1, message_seconds=0.003), 0.056),  # sent once, received once
+        (Cluster(RATE, 2, 1, server_message_seconds=0.005), 0.08),  # one message after the other
+        (Cluster(RATE, 1, 1, server_byte_seconds=2e-9), 0.052),
+        (Cluster(RATE, 1, 1, straggler=3), 0.11),
+        (Cluster(RATE, 2, 1, straggler=3), 0.12),  # up alone, down together
+    ],
+)
 def test_one_gradient(policy, cluster, seconds):
     result = simulate(ONE, cluster, policy, [Unit(0, 10**6, 0)])
     assert result.seconds == pytest.approx(seconds, rel=1e-9)
@@ -125,6 +139,7 @@ def test_a_straggler_determines_the_time():
 
 # -- against the bound -----------------------------------------------------------------------------------------------------
 
+
 def test_prophet_in_the_classic_cell():
     profile = network_like()
     times = {policy: simulate(profile, CLASSIC, policy).seconds for policy in POLICIES}
@@ -152,12 +167,22 @@ def jobs(draw):
     edges = [0, *cuts, count]
     profile = make_profile(sizes, *times, [list(range(a, b)) for a, b in reversed(list(zip(edges, edges[1:])))])
     cost = st.sampled_from([0.0, 1e-5, 1e-3])
-    cluster = Cluster(draw(st.sampled_from([1e6, 1e8, 1e10])), draw(st.integers(1, 4)), draw(st.integers(1, 4)), rtt=draw(cost),
-                      message_bytes=draw(st.sampled_from([0, 300])), message_seconds=draw(cost),
-                      server_message_seconds=draw(cost), server_byte_seconds=draw(st.sampled_from([0.0, 1e-9])),
-                      jitter=draw(st.sampled_from([0.0, 0.0, 0.3])), straggler=draw(st.sampled_from([1.0, 1.0, 1.5])))
-    units = [unit._replace(server=draw(st.integers(SPREAD if cluster.servers > 1 else 0, cluster.servers - 1)))
-             for unit in make_units(profile, cluster.servers, draw(st.sampled_from([0, 50000, 300000])))]
+    cluster = Cluster(
+        draw(st.sampled_from([1e6, 1e8, 1e10])),
+        draw(st.integers(1, 4)),
+        draw(st.integers(1, 4)),
+        rtt=draw(cost),
+        message_bytes=draw(st.sampled_from([0, 300])),
+        message_seconds=draw(cost),
+        server_message_seconds=draw(cost),
+        server_byte_seconds=draw(st.sampled_from([0.0, 1e-9])),
+        jitter=draw(st.sampled_from([0.0, 0.0, 0.3])),
+        straggler=draw(st.sampled_from([1.0, 1.0, 1.5])),
+    )
+    units = [
+        unit._replace(server=draw(st.integers(SPREAD if cluster.servers > 1 else 0, cluster.servers - 1)))
+        for unit in make_units(profile, cluster.servers, draw(st.sampled_from([0, 50000, 300000])))
+    ]
     return profile, cluster, draw(st.sampled_from(POLICIES)), draw(st.permutations(units))
 
 
@@ -219,10 +244,19 @@ def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
 
 # -- the shortcuts change nothing ------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("cluster", [
-    CLASSIC, Cluster(118e6, 5, 1), Cluster(59e6, 4, 2, rtt=2e-4), Cluster(59e6, 3, 4, message_seconds=2e-5),
-    Cluster(118e6, 4, 2, straggler=1.3), Cluster(118e6, 3, 1, message_bytes=200, server_message_seconds=1e-4)])
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        CLASSIC,
+        Cluster(118e6, 5, 1),
+        Cluster(59e6, 4, 2, rtt=2e-4),
+        Cluster(59e6, 3, 4, message_seconds=2e-5),
+        Cluster(118e6, 4, 2, straggler=1.3),
+        Cluster(118e6, 3, 1, message_bytes=200, server_message_seconds=1e-4),
+    ],
+)
 def test_symmetry_changes_no_result(policy, cluster):
     profile = network_like()
     short = simulate(profile, cluster, policy, iterations=3, warmup=2)
@@ -239,8 +273,7 @@ def test_servers_of_one_kind_are_simulated_once():
     profile = make_profile([4 * 10**6, 400], [0.01, 0.01], [0.01, 0.01])
     cluster = Cluster(RATE, 2, 3)
     spread = simulate(profile, cluster, "plain", [Unit(1, 400, 0), Unit(0, 3999999, SPREAD), Unit(0, 1, 0)])
-    each = simulate(profile, cluster, "plain", [Unit(1, 400, 0)] + [Unit(0, 1333333, server) for server in range(3)]
-                    + [Unit(0, 1, 0)])
+    each = simulate(profile, cluster, "plain", [Unit(1, 400, 0)] + [Unit(0, 1333333, server) for server in range(3)] + [Unit(0, 1, 0)])
     assert spread.seconds == pytest.approx(each.seconds, rel=1e-6)
 
 
@@ -281,6 +314,7 @@ def test_max_min_shares_give_what_others_cannot_use():
 
 # -- jitter ----------------------------------------------------------------------------------------------------------------
 
+
 def test_a_seed_gives_the_same_again_and_another_does_not():
     cluster = replace(CLASSIC, jitter=0.2)
     first, again, other = (simulate(network_like(), cluster, "prophet", seed=seed) for seed in (1, 1, 2))
@@ -299,6 +333,7 @@ def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
 
 
 # -- units and arguments ---------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("servers", [1, 3, 8])
 def test_units_are_on_the_servers_where_mxnet_has_them(servers):
@@ -334,9 +369,22 @@ def test_odd_bytes_are_not_lost():
         assert sum(unit.bytes for unit in make_units(make_profile([size], [0.0], [0.0]), 1, 30000)) == size
 
 
-@pytest.mark.parametrize("field, value", [
-    ("bandwidth", 0), ("bandwidth", math.nan), ("bandwidth", "10Gbit"), ("workers", 0), ("workers", 1.5), ("workers", True),
-    ("servers", 10**9), ("rtt", -1e-3), ("message_bytes", math.inf), ("jitter", 1.0), ("straggler", 0.5)])
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("bandwidth", 0),
+        ("bandwidth", math.nan),
+        ("bandwidth", "10Gbit"),
+        ("workers", 0),
+        ("workers", 1.5),
+        ("workers", True),
+        ("servers", 10**9),
+        ("rtt", -1e-3),
+        ("message_bytes", math.inf),
+        ("jitter", 1.0),
+        ("straggler", 0.5),
+    ],
+)
 def test_a_wrong_cluster_is_named(field, value):
     with pytest.raises(ConfigError, match=f"^{field}=.* is not allowed; allowed: "):
         Cluster(**{"bandwidth": 1e9, field: value})
