@@ -167,7 +167,8 @@ wheel: build
 
 clean:
 	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
-	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c
+	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c \
+	  .mypy_cache tests/.mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.created:

@@ -17,7 +17,7 @@ import time
 import mxnet as mx
 import numpy as np
 
-from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore
+from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore, _core
 from prophet_mx.network import drain
 
 SIZES = [3, 40, 1000, int(os.environ.get("LARGEST", "20000")), 7, 5000]
@@ -137,12 +137,25 @@ def internal_errors(sums):
     if sums.iteration == 10 and rank == 0:
         sums.store._path._learner.iteration_begins = None
     if sums.iteration == 10 and rank == 1:
-        sums.store._path.driver.ready(2, 10, time.monotonic())  # a unit that is on its way, though nobody pushed it
-        sums.store._path.driver.decide(time.monotonic())
+        send_a_unit_twice(sums.store._path.driver, 2, sums.iteration)
     if sums.iteration == 10 and rank == 3:
         drain.psutil.net_io_counters = None  # its thread fails
     if sums.iteration in (20, 40):
         load_data(sums)
+
+
+def send_a_unit_twice(driver, unit, iteration):
+    """It becomes ready while it is on its way: two slices of a parameter, in a store of this process alone, that are both this unit."""
+    store, arrays = mx.kv.create("local"), [mx.nd.zeros((4,)) for _ in range(2)]
+    for key, array in enumerate(arrays):
+        store.init(key, array)
+    ones, buffer, out = mx.nd.ones((1000, 1000)), mx.nd.zeros((1000, 1000)), mx.nd.zeros((1000, 1000))
+    late = mx.nd.dot(ones, ones)  # so that both are on MXNet's engine before the first can go
+    parameter = _core.Parameter(
+        driver, store.handle.value, buffer.handle.value, [(unit, array.handle.value, key) for key, array in enumerate(arrays)]
+    )
+    parameter.pushpull(late.handle.value, out.handle.value, iteration, 0)
+    mx.nd.waitall()
 
 
 def no_descriptors(sums):
