@@ -1,4 +1,4 @@
-"""Types for the arguments of all commands: what a text means, or one line that says what is allowed.
+"""Types for the arguments of all commands: what a text means, or one line that says what is allowed; and options that several have.
 
 Commands that work without the compiled part use these: nothing of it is imported here.
 """
@@ -77,6 +77,17 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
         return text
 
     return convert
+
+
+def add_policies(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
+    """Add ``--policy``: some of the names, by default all."""
+    parser.add_argument(
+        "--policy",
+        type=listed(choice(names)),
+        default=list(names),
+        metavar="NAME[,NAME...]",
+        help=f"one or more of {', '.join(names)} (default: all)",
+    )
 
 
 def new_file(text: str) -> str:

@@ -11,7 +11,7 @@ from ..simulation.compute_times import complete
 from ..simulation.layout import PLAIN
 from ..simulation.predict import MARGIN, Prediction, UsefulRates, as_dict, load_costs, milliseconds, predict, useful_rates
 from ..simulation.simulator import POLICIES
-from .arguments import choice, compute_seconds, link_rate, listed, whole
+from .arguments import add_policies, compute_seconds, link_rate, listed, whole
 
 _EPILOG = f"""\
 example, a profile that a job kept with PROPHET_PROFILE=job.json, on another network:
@@ -49,13 +49,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=whole(MAX_MACHINES), default=2, metavar="N", help="number of workers (default: 2)")
     add("--servers", type=whole(MAX_MACHINES), default=1, metavar="N", help="number of servers (default: 1)")
-    add(
-        "--policy",
-        type=listed(choice(POLICIES)),
-        default=list(POLICIES),
-        metavar="NAME[,NAME...]",
-        help=f"one or more of {', '.join(POLICIES)} (default: all)",
-    )
+    add_policies(parser, POLICIES)
     add(
         "--compute",
         type=compute_seconds,

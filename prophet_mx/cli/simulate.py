@@ -14,7 +14,7 @@ from ..simulation.cluster import MAX_MACHINES, Cluster
 from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
-from .arguments import choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
+from .arguments import add_policies, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
 
 _EPILOG = """\
 example, 64 workers and 64 servers at three bandwidths:
@@ -101,13 +101,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
-    add(
-        "--policy",
-        type=listed(choice(POLICIES)),
-        default=list(POLICIES),
-        metavar="NAME[,NAME...]",
-        help=f"one or more of {', '.join(POLICIES)} (default: all)",
-    )
+    add_policies(parser, POLICIES)
     add(
         "--compute",
         type=compute_seconds,
