@@ -14,8 +14,8 @@ from pathlib import Path
 import mxnet as mx
 import numpy as np
 import psutil
+from whole_numbers import SHAPES
 
-SHAPES = [(64, 3, 3, 3), (64,), (128, 300), (128,), (300, 200), (17,), (5, 7, 3), (20000,), (1,), (100, 10)]
 CHECKPOINT_EVERY = 100  # iterations
 REPORT_EVERY = 50
 LOOK_EVERY = 10  # iterations between two looks whether to stop
