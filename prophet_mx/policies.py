@@ -7,27 +7,25 @@ from enum import Enum
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 from .errors import ConfigError
-from .sizes import MAX_UNIT, MIN_UNIT, UNIT_SECONDS
+from .sizes import Traffic, smallest_unit
 
 OFF = "off"  # the setting that leaves plain dist_sync as it is
 UNLIMITED = 2**62  # bytes
-DERIVED = 0  # bytes: four units, and what a round trip carries
+DERIVED = 0  # bytes: derived from the window, see sizes.py
 
-MESSAGE_SECONDS = 0.00025  # time of a server for a message, at the least: with smaller units it may not keep up with its link
-UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 WHOLE = 0  # bytes: gradients are not cut
 P3_UNIT = 160_000  # bytes: the 40,000 float32 elements of MXNet's P3 (Jayarajan et al., MLSys 2019)
 CREDIT_UNIT = 4_000_000  # bytes: the 1 million float32 parameters of ByteScheduler's default partition (Peng et al., SOSP 2019)
 CREDIT = 16_000_000  # bytes: ByteScheduler's credit of 4 million float32 parameters
 
 Order = Callable[[int, int], int]
-Unit = Callable[[float, int, int], float]
+Unit = Callable[[Traffic], float]
 
 
 class Window(Enum):
     """What may be in flight to a server. The rules are in _core/policy.pyx; the values are the documentation's words."""
 
-    DRAIN = "two units and what a round trip carries"
+    DRAIN = "a unit, and what the link carries until the next one can follow"
     BLOCK = "the same, or a block predicted to fit the interval, if that is more"
     INTERVAL = "what fits the predicted interval, then one at a time"
     NONE = "no limit"
@@ -42,8 +40,7 @@ class Policy(NamedTuple):
     about : where it comes from.
     order : of a unit's rank (0: what the next forward needs first) and its bytes, a number: in each iteration units with smaller ones
         leave first. None: units leave as they become ready. Called when a unit is made or its rank changes, never while it waits.
-    unit : bytes that large gradients are cut into, or :data:`WHOLE`; or a function of a worker's rate to a server (bytes/s), the
-        bytes that it pushes to it per iteration, and the number of workers.
+    unit : bytes that large gradients are cut into, or :data:`WHOLE`; or a function of a worker's :class:`~prophet_mx.sizes.Traffic`.
     window : what may be in flight.
     lead : unanswered bytes above which a worker waits for the others, :data:`UNLIMITED`, or :data:`DERIVED`.
     urgent_passes : whether a unit may pass ``lead`` while next to nothing more urgent is unanswered.
@@ -63,10 +60,9 @@ def urgency(rank: int, size: int) -> int:
     return rank
 
 
-def unit_of_link(rate: float, total: int, workers: int) -> float:
-    """4 ms on the wire, more with over 16 workers"""
-    size = max(rate * max(UNIT_SECONDS, workers * MESSAGE_SECONDS), total * UNIT_SHARE)
-    return min(MAX_UNIT, max(MIN_UNIT, size))
+def unit_by_messages(traffic: Traffic) -> float:
+    """the smallest that messages allow"""
+    return smallest_unit(traffic)
 
 
 POLICIES: Dict[str, Policy] = {
@@ -74,7 +70,7 @@ POLICIES: Dict[str, Policy] = {
     for policy in (
         Policy("fifo", "what stock MXNet does", None, WHOLE, Window.DRAIN, UNLIMITED),
         Policy("priority", "MXNet's P3 (MLSys 2019), with limits", urgency, P3_UNIT, Window.DRAIN),
-        Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_of_link, Window.BLOCK),
+        Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_by_messages, Window.BLOCK),
         Policy("credit", "ByteScheduler (SOSP 2019)", urgency, CREDIT_UNIT, Window.NONE, CREDIT, urgent_passes=False),
         Policy("prophet-icpp21", "Prophet to the letter", urgency, WHOLE, Window.INTERVAL, UNLIMITED),
     )
@@ -117,7 +113,7 @@ def _cells(policy: Policy) -> Tuple[str, ...]:
         unit = policy.unit.__doc__ or policy.unit.__name__
     else:
         unit = f"{policy.unit:,} bytes" if policy.unit else "whole gradients"
-    lead = {UNLIMITED: "no limit", DERIVED: "four units and what a round trip carries"}.get(policy.lead, f"{policy.lead:,} bytes")
+    lead = {UNLIMITED: "no limit", DERIVED: "twice that, a unit and two messages"}.get(policy.lead, f"{policy.lead:,} bytes")
     if policy.lead != UNLIMITED:
         lead += "; the urgent may pass" if policy.urgent_passes else "; nothing passes"
     return f"`{policy.name}`", policy.about, order, unit, policy.window.value, lead

@@ -11,7 +11,7 @@ from ..config import shown
 from ..errors import ConfigError
 from ..policies import POLICIES
 from ..profiling.steps import finite
-from ..sizes import MIN_UNIT, START_RATE
+from ..sizes import MIN_UNIT, Traffic, parts_of
 
 MOST = 2**62
 MAX_PARTS = 1 << 20  # slices of one gradient, at most
@@ -24,40 +24,36 @@ class Slice(NamedTuple):
     stop: int
 
 
-def unit_bytes(policy: str, rate: Optional[float], total: int, forced: Optional[int], workers: int = 1) -> int:
-    """The size of a unit in bytes; 0 leaves every gradient whole.
+def unit_bytes(policy: str, traffic: Traffic, forced: Optional[int] = None) -> int:
+    """The size of a unit in bytes under a policy; 0 leaves every gradient whole. ``forced`` is the user's own choice (bytes).
 
-    ``rate`` is this worker's share of a server's link (bytes/s), None if not known; ``total`` what it pushes per iteration to
-    one server (bytes); ``forced`` is the user's own choice (bytes); ``workers`` is how many share the server's link.
+    >>> unit_bytes("prophet", Traffic([16_000_000], rate=62.5e6, message=0.0005))
+    64314
+    >>> unit_bytes("priority", Traffic([16_000_000]))
+    160000
 
-    A unit takes 4 ms on the wire. While it does, a server gets one like it from every worker: with more than 16 workers units are
-    larger, so that the messages are not too many for it.
-
-    >>> unit_bytes("prophet", 59e6, 50_000_000, None)
-    236000
-    >>> unit_bytes("prophet", 59e6, 512_000_000, None)
-    500000
-    >>> unit_bytes("prophet", 19e6, 1_600_000, None, workers=64)
-    304000
-
-    Raises ConfigError if an argument is not what is stated above.
+    Raises ConfigError if an argument is not what is stated.
     """
     if not isinstance(policy, str) or policy not in POLICIES:
         raise ConfigError(f"policy={shown(policy):.80} is not allowed; allowed: one of {', '.join(POLICIES)}")
-    if rate is not None and (finite(rate) is None or rate < 0):
-        raise ConfigError(f"rate={shown(rate):.80} is not allowed; allowed: None, or a finite number of bytes/s from 0")
-    _need_whole("total", total, 0)
-    _need_whole("workers", workers, 1)
+    for name in ("rate", "message"):
+        value = getattr(traffic, name)
+        if finite(value) is None or value < 0:
+            raise ConfigError(f"{name}={shown(value):.80} is not allowed; allowed: a finite number from 0")
+    for size in traffic.sizes:
+        _need_whole("sizes", size, 0)
+    _need_whole("workers", traffic.workers, 1)
+    _need_whole("servers", traffic.servers, 1)
     if forced is not None:
         return _need_whole("forced", forced, 1)
     unit = POLICIES[policy].unit
-    return int(unit(rate or START_RATE, total, workers)) if callable(unit) else unit
+    return int(unit(traffic)) if callable(unit) else unit
 
 
 def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[Slice]:
     """The slices of one gradient of ``elements`` elements for units of about ``unit`` bytes (0: whole), equal to within one element.
 
-    A gradient of up to one and a half units stays whole: two halves would be small for what they cost. But no slice has more than
+    A gradient of up to one and a half units stays whole (:func:`~prophet_mx.sizes.parts_of`). But no slice has more than
     ``most`` elements, if so many make a unit at all: MXNet spreads an array from ``MXNET_KVSTORE_BIGARRAY_BOUND`` elements on over all
     servers, and a unit of half-precision numbers has twice as many as one of others.
 
@@ -70,7 +66,7 @@ def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[
     """
     size = _need_whole("elements", elements, 0) * _need_whole("element_bytes", element_bytes, 0)
     unit, most = _need_whole("unit", unit, 0), _need_whole("most", most, 1)
-    parts = 1 if unit == 0 or 2 * size <= 3 * unit else min(elements, MAX_PARTS, -(-size // unit))
+    parts = min(elements, MAX_PARTS, parts_of(size, unit)) if unit > 0 and elements else 1
     if unit > 0 and most * element_bytes >= MIN_UNIT:
         parts = max(parts, min(MAX_PARTS, -(-elements // most)))
     return [Slice(elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]

@@ -68,6 +68,11 @@ def connection_rate(cluster: Cluster) -> float:
     return worker_rate(cluster.bandwidth, cluster.workers, cluster.servers) / cluster.servers
 
 
+def message_time(cluster: Cluster) -> float:
+    """Seconds that a message takes a worker when all send as many as they can: what ScheduledKVStore measures at the start."""
+    return max(cluster.message_seconds, cluster.server_message_seconds * cluster.workers / cluster.servers)
+
+
 def worker_classes(cluster: Cluster, collapse: bool = True) -> List[Tuple[int, float]]:
     """(number of workers, their factor of the compute times) for each class of workers that is simulated once."""
     stragglers = [(1, float(cluster.straggler))] if cluster.straggler != 1 else []

@@ -17,7 +17,8 @@ from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
 from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import Cluster
+from ..sizes import message_bytes
+from .cluster import Cluster, connection_rate, message_time
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
 from .layout import PLAIN, Unit
 from .worker import Worker
@@ -126,7 +127,9 @@ class Simulation:
         rank = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
             scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
-        scheduler.set_unit(max((unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1), default=0))
+        slices = (unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1)
+        message = message_bytes(connection_rate(self.cluster), message_time(self.cluster), self.cluster.servers)
+        scheduler.set_unit(max(slices, default=0), message)
         first = self.step_times[0]
         scheduler.set_steps(self.step_of, [(time - first) * slowness for time in self.step_times])
         for link in range(self.cluster.servers):

@@ -7,7 +7,8 @@ from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
 from ..planning.placement import BIGARRAY_BOUND, FACTOR
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import Cluster, connection_rate
+from ..sizes import Traffic
+from .cluster import Cluster, connection_rate, message_time
 
 PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1  # server of a unit that is split evenly over all servers
@@ -60,7 +61,9 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.planning.partition` in their total order.
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
-    unit = 0 if policy == PLAIN else unit_bytes(policy, rate, profile.total_bytes // cluster.servers, None, cluster.workers)
+    sizes = [gradient.bytes for gradient in profile.gradients]
+    traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
+    unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
     units = make_units(profile, cluster.servers, unit, bigarray)
     return in_total_order(units, profile, rate * cluster.servers)
 

@@ -19,6 +19,7 @@ from prophet_mx.planning.partition import cut, unit_bytes
 from prophet_mx.policies import settings as policies
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
 from prophet_mx.quantities import format_rate, parse_rate, parse_size
+from prophet_mx.sizes import Traffic
 
 
 class Source:
@@ -201,10 +202,14 @@ def layout(data: bytes) -> None:
     try:
         unit = unit_bytes(
             mostly(source, policies()[source.below(len(policies()))]),
-            mostly(source, abs(source.number())),
-            mostly(source, abs(source.whole())),
+            Traffic(
+                [mostly(source, abs(source.whole())) for _ in range(source.below(10))],
+                mostly(source, abs(source.number())),
+                mostly(source, abs(source.number())),
+                mostly(source, 1 + source.below(1000)),
+                mostly(source, 1 + source.below(1000)),
+            ),
             mostly(source, None),
-            mostly(source, 1 + source.below(1000)),
         )
         assert unit >= 0
         elements = mostly(source, source.below(256) ** (1 + source.below(3)))

@@ -7,6 +7,7 @@ from prophet_mx._core import Scheduler
 from prophet_mx.mxnet.shared_settings import adopted, encoded
 from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.policies import POLICIES, Policy, Window, add
+from prophet_mx.sizes import Traffic
 
 TOY = Policy("toy", "a toy", lambda rank, size: size, 5000, Window.DRAIN)
 
@@ -35,7 +36,7 @@ def test_units_leave_in_the_order_of_the_policy(toy):
 def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
     config = Config(policy="toy")
     numbers = encoded(config)
-    assert adopted(Config(), numbers) == config and unit_bytes("toy", None, 1, None) == 5000
+    assert adopted(Config(), numbers) == config and unit_bytes("toy", Traffic([1])) == 5000
     assert adopted(config, encoded(Config(policy="off"))).policy == "off"
     del POLICIES["toy"]
     with pytest.raises(ConfigError, match="rank 0 goes by policy number 6, which this worker has not"):

@@ -211,11 +211,9 @@ cdef class Driver:
             self.scheduler.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
-    def unit_known(self, int64_t unit) -> None:
-        """Take the size of the layout's slices; see Scheduler.set_unit()."""
-        self.acquire()
-        self.scheduler.limits.unit = unit
-        pthread_mutex_unlock(&self.lock)
+    def unit_known(self, int64_t unit, int64_t message=0) -> None:
+        """Take the sizes of the layout before any unit is ready; see Scheduler.set_unit()."""
+        self.scheduler.take_unit(unit, message)
 
     def policy_known(self, str policy) -> None:
         """Go by this policy, before any unit is ready."""

@@ -60,7 +60,7 @@ cdef const char* broken_link(BlockScheduler s, int index) noexcept nogil:
     for i in range(s.count):
         unit = &s.units[i]
         if unit.state == SENT and (unit.link == index or unit.link == WIDE):
-            unanswered += unit.bytes // s.n_links if unit.link == WIDE else unit.bytes
+            unanswered += s.cost(unit)
     if s.queues[index].unanswered != unanswered:
         return b"a link's unanswered bytes do not add up"
     if s.links[index].drained < 0 or in_flight(&s.links[index]) < 0:

@@ -24,6 +24,7 @@ cdef struct Limits:
     int64_t fixed_window, fixed_lead    # bytes, 0: by the policy
     bint unlimited                  # no lead limit for now
     int64_t unit                    # bytes of the layout's slices, 0 if there are none
+    int64_t message                 # bytes that a link carries in the time that a server takes for a message
 
 cdef int read_policy(Limits* limits, policy) except -1
 cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1

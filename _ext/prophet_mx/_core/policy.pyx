@@ -11,11 +11,8 @@ cdef double UNIT_SECONDS = sizes.UNIT_SECONDS
 cdef double MIN_UNIT = sizes.MIN_UNIT
 cdef double MAX_UNIT = sizes.MAX_UNIT
 
-# What the other sizes are derived from. A unit of the layout that takes less than SHORTEST_UNIT (seconds on the wire), on a link that has
-# grown faster, no longer measures the windows.
-cdef double SHORTEST_UNIT = 0.001
-cdef double WINDOW_UNITS = 2        # drain window, in units
-cdef double LEAD_UNITS = 4          # lead limit, in units
+cdef double REACTION = sizes.REACTION
+cdef double LEAD_MESSAGES = sizes.LEAD_MESSAGES
 cdef double BLOCK_UNITS = 8         # of a block, no more than this is in flight, in units
 
 
@@ -47,34 +44,33 @@ cdef object row_of(policy):
 # -- sizes ---------------------------------------------------------------------------------------------------------------------------
 
 cdef int64_t unit_bytes(Limits* limits, Link* link) noexcept nogil:
-    """What the limits are measured in: the layout's unit. It does not follow the rate, which is high for a worker that finds a
-    shared link free for a moment, unless the link became several times faster."""
+    """The layout's unit; where gradients stay whole, what the link carries in a given time."""
     cdef double size = link.rate * UNIT_SECONDS
     if limits.unit > 0:
-        size = link.rate * SHORTEST_UNIT
-        return limits.unit if size < limits.unit else <int64_t>(MAX_UNIT if size > MAX_UNIT else size)
+        return limits.unit
     return <int64_t>(MIN_UNIT if size < MIN_UNIT else MAX_UNIT if size > MAX_UNIT else size)
 
 
 cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil:
-    """Bytes in flight below which the drain window is open."""
+    """Bytes in flight below which the drain window is open: see prophet_mx/sizes.py."""
     if limits.fixed_window > 0:
         return limits.fixed_window
-    return <int64_t>(WINDOW_UNITS * unit_bytes(limits, link) + link.rate * link.rtt)
+    return <int64_t>(unit_bytes(limits, link) + link.rate * (link.rtt + REACTION))
 
 
 cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil:
     """Unanswered bytes above which this worker waits for the others; `largest` is the link's largest unit."""
-    cdef double limit
+    cdef int64_t unit, limit
     if limits.unlimited:
         return NO_LIMIT
     if limits.fixed_lead > 0:
         return limits.fixed_lead
     if limits.lead > 0:
         return limits.lead
+    unit = unit_bytes(limits, link)
+    limit = 2 * min_window(limits, link) + unit + <int64_t>(LEAD_MESSAGES * limits.message)
     # Of gradients that stay whole, one must be able to leave while the one before it is answered.
-    limit = LEAD_UNITS * unit_bytes(limits, link)
-    return <int64_t>((limit if limit > 2 * largest else 2 * largest) + link.rate * link.rtt)
+    return max(limit, 2 * largest + <int64_t>(link.rate * link.rtt))
 
 
 cdef bint fits_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t) noexcept nogil:

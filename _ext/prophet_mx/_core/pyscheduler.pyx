@@ -47,9 +47,10 @@ cdef class Scheduler(BlockScheduler):
             free(steps)
             free(dues)
 
-    def set_unit(self, int64_t unit) -> None:
-        """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate."""
-        self.limits.unit = unit
+    def set_unit(self, int64_t unit, int64_t message=0) -> None:
+        """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate; and the
+        bytes that a link carries in the time that a server takes for a message. ValueError while something is unanswered."""
+        self.take_unit(unit, message)
 
     def set_place(self, int unit, int64_t rank, int64_t position) -> None:
         """Change the unit's urgency, from its next request on, and its position in the total order, at once."""

@@ -15,7 +15,7 @@ cdef enum:
     ALL = -1                        # of links: every one
 
 cdef struct Queue:                  # what waits for a link, and for its answers
-    int64_t unanswered              # payload bytes sent and not answered
+    int64_t unanswered              # bytes sent and not answered, each message counted with what it costs: see cost()
     int64_t largest                 # bytes of its largest unit
     Heap ready
     int sent                        # latest of its sent units, -1 none
@@ -54,6 +54,7 @@ cdef class BlockScheduler:
 
     cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil
+    cdef int take_unit(self, int64_t unit, int64_t message) except -1
     cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
@@ -73,6 +74,7 @@ cdef class BlockScheduler:
     cdef bint is_head(self, int link, int index) noexcept nogil
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
     cdef int64_t share(self, int index) noexcept nogil
+    cdef int64_t cost(self, Unit* unit) noexcept nogil
     cdef void release(self, int index, double t) noexcept nogil
     cdef void assemble(self, int index, double t) noexcept nogil
     cdef int need_unit(self, int unit) except -1

@@ -143,6 +143,14 @@ cdef class BlockScheduler:
         self.steps.n_steps = n_steps
         return 0
 
+    cdef int take_unit(self, int64_t unit, int64_t message) except -1:
+        """Take the sizes of the layout; ValueError while something is unanswered, which counts by them."""
+        if unit < 0 or message < 0 or self.n_sent > 0:
+            raise ValueError(f"unit={unit}, message={message}: neither may be negative, and no unit may be unanswered ({self.n_sent} are)")
+        self.limits.unit = unit
+        self.limits.message = message
+        return 0
+
     cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil:
         """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
         self.units[index].rank = rank
@@ -182,9 +190,9 @@ cdef class BlockScheduler:
             self.first_seconds += t - unit.ready_time
         if unit.link == WIDE:
             for i in range(self.n_links):
-                self.queues[i].unanswered -= unit.bytes // self.n_links
+                self.queues[i].unanswered -= self.cost(unit)
         else:
-            self.queues[unit.link].unanswered -= unit.bytes
+            self.queues[unit.link].unanswered -= self.cost(unit)
             if self.links[unit.link].drained < unit.end:
                 self.assume_drained(unit.link, unit.end, t)
         self.n_sent -= 1
@@ -314,13 +322,13 @@ cdef class BlockScheduler:
         while i >= 0:
             other = &self.units[i]
             if before(other, unit) if by_urgency else ordered(other, unit):
-                total += other.bytes
+                total += self.cost(other)
             i = other.sent_before
         i = self.wide_sent
         while i >= 0:
             other = &self.units[i]
             if before(other, unit) if by_urgency else ordered(other, unit):
-                total += other.bytes // self.n_links
+                total += self.cost(other)
             i = other.sent_before
         return total
 
@@ -328,6 +336,11 @@ cdef class BlockScheduler:
         """Bytes that the unit puts on each of its links."""
         cdef Unit* unit = &self.units[index]
         return (unit.bytes // self.n_links if unit.link == WIDE else unit.bytes) + self.overhead
+
+    cdef int64_t cost(self, Unit* unit) noexcept nogil:
+        """What the unit counts for as unanswered, on each of its links. A server takes time for each message, whatever its size:
+        without that, a hundred tiny ones would be nothing, and an urgent one would wait behind all of them."""
+        return (unit.bytes // self.n_links if unit.link == WIDE else unit.bytes) + self.limits.message
 
     cdef void release(self, int index, double t) noexcept nogil:
         cdef Unit* unit = &self.units[index]
@@ -346,7 +359,7 @@ cdef class BlockScheduler:
         for i in range(self.n_links):
             if unit.link == WIDE or unit.link == i:
                 link_released(&self.links[i], &self.activity, self.share(index), t)
-                self.queues[i].unanswered += unit.bytes // self.n_links if unit.link == WIDE else unit.bytes
+                self.queues[i].unanswered += self.cost(unit)
                 unit.end = self.links[i].released
         self.units_released += 1
         self.bytes_released += unit.bytes

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prophet_mx import ConfigError
 from prophet_mx.planning import partition
 from prophet_mx.planning.partition import cut, unit_bytes
-from prophet_mx.sizes import MAX_UNIT, MIN_UNIT
+from prophet_mx.sizes import LEAST_SHARE, MAX_UNIT, MIN_UNIT, MOST_SHARE, SLICE_SHARE, Traffic, parts_of
 
 
 def test_the_examples_in_the_documentation_are_true():
@@ -42,24 +42,50 @@ def test_no_slice_reaches_the_number_of_elements_that_mxnet_spreads_over_servers
     assert max(part.stop - part.start for part in slices) <= most
 
 
-@given(rate=st.floats(1e4, 1e11), total=st.integers(0, 10**11), workers=st.integers(1, 5000))
-def test_a_unit_keeps_within_its_limits_and_grows_with_each_of_its_reasons(rate, total, workers):
-    size = unit_bytes("prophet", rate, total, None, workers)
+TRAFFIC = st.builds(
+    Traffic,
+    sizes=st.lists(st.integers(0, 10**8), max_size=10),
+    rate=st.floats(1e4, 1e11),
+    message=st.floats(0, 0.1),
+    workers=st.integers(1, 5000),
+    servers=st.integers(1, 5000),
+)
+
+
+@given(TRAFFIC)
+def test_a_unit_keeps_within_its_limits_and_grows_with_what_a_message_costs(traffic):
+    size = unit_bytes("prophet", traffic)
     assert MIN_UNIT <= size <= MAX_UNIT
-    assert size <= unit_bytes("prophet", 2 * rate, total, None, workers)
-    assert size <= unit_bytes("prophet", rate, 2 * total, None, workers)
-    assert size <= unit_bytes("prophet", rate, total, None, 2 * workers)
+    assert size <= unit_bytes("prophet", traffic._replace(message=max(2 * traffic.message, 0.2)))
 
 
-@pytest.mark.parametrize("workers", [2, 16, 64, 256])
-def test_a_server_gets_no_more_messages_than_it_can_take(workers):
-    link = 1.25e9  # 10 Gbit/s, shared by the workers
-    unit = unit_bytes("prophet", link / workers, 100_000_000 // workers, None, workers)
-    assert link / unit <= 4001  # messages per second
+@given(TRAFFIC)
+def test_messages_take_no_more_than_their_share_of_the_wire_s_time(traffic):
+    traffic = traffic._replace(message=max(traffic.message, 1e-6))
+    unit = unit_bytes("prophet", traffic)
+    parts = [parts_of(size, unit) for size in traffic.sizes]
+    slices = sum(count for count in parts if count > 1)
+    wire = sum(traffic.sizes) / (traffic.rate * traffic.servers)
+    # A unit is a whole number of bytes: what is lost by that makes at most one more slice of each gradient.
+    assert unit == MAX_UNIT or (slices - len(parts)) * traffic.message <= max(
+        SLICE_SHARE * wire, MOST_SHARE * wire - parts.count(1) * traffic.message
+    )
+
+
+@pytest.mark.parametrize("workers", [2, 16, 64])
+def test_the_unit_depends_on_the_cost_of_a_message_and_not_on_who_shares_the_server(workers):
+    link, cost = 1.25e9, 50e-6  # 10 Gbit/s, shared by the workers
+    traffic = Traffic([200_000_000 // workers], link / workers, cost * workers, workers, 1)
+    assert 0.6 * link * cost / LEAST_SHARE < unit_bytes("prophet", traffic) < 1.1 * link * cost / LEAST_SHARE
+
+
+def test_without_a_measured_cost_a_server_gets_no_more_messages_than_it_surely_can_take():
+    unit = unit_bytes("prophet", Traffic([100_000_000], rate=1.25e9 / 64, workers=64))
+    assert 1.25e9 / unit <= 4000  # per second
 
 
 def test_what_the_user_sets_is_taken_as_it_is():
-    assert unit_bytes("prophet", 1e9, 10**9, 1234, 64) == 1234
+    assert unit_bytes("prophet", Traffic([10**9], 1e9, 0.01, 64), 1234) == 1234
 
 
 @pytest.mark.parametrize(
@@ -70,11 +96,13 @@ def test_what_the_user_sets_is_taken_as_it_is():
         lambda: cut(10.0, 4, 16),
         lambda: cut(10, 4, float("nan")),
         lambda: cut(10, 4, -1),
-        lambda: unit_bytes("fastest", 1e6, 10, None),
-        lambda: unit_bytes("prophet", float("nan"), 10, None),
-        lambda: unit_bytes("prophet", -1.0, 10, None),
-        lambda: unit_bytes("prophet", 1e6, "10", None),
-        lambda: unit_bytes("fifo", 1e6, 10, 0),
+        lambda: unit_bytes("fastest", Traffic([10], 1e6)),
+        lambda: unit_bytes("prophet", Traffic([10], float("nan"))),
+        lambda: unit_bytes("prophet", Traffic([10], -1.0)),
+        lambda: unit_bytes("prophet", Traffic(["10"], 1e6)),
+        lambda: unit_bytes("fifo", Traffic([10], 1e6), 0),
+        lambda: unit_bytes("prophet", Traffic([10], 1e6, message=-1.0)),
+        lambda: unit_bytes("prophet", Traffic([10], 1e6, servers=0)),
     ],
 )
 def test_layouts_of_wrong_sizes(call):

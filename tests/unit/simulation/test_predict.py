@@ -12,6 +12,7 @@ from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation.compute_times import estimated_compute
 from prophet_mx.simulation.predict import MARGIN, predict, predicted_seconds, useful_rates
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
+from prophet_mx.sizes import MIN_UNIT
 from support.profiles import DATA, RESNET18, recorded
 
 
@@ -78,7 +79,7 @@ def test_useful_rates_are_those_where_the_gain_is():
 
 
 def test_one_gradient_gives_nothing_to_choose():
-    one = GradientProfile("one", [replace(RESNET18.gradients[0], forward=0.1, backward=0.2, ready=0.0)], [[0]])
+    one = GradientProfile("one", [replace(RESNET18.gradients[0], bytes=MIN_UNIT, forward=0.1, backward=0.2, ready=0.0)], [[0]])
     assert useful_rates(one) is None
 
 

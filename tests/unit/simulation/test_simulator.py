@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.mxnet.keys import KeyBook, Shape
 from prophet_mx.planning.bound import lower_bound
-from prophet_mx.planning.partition import cut
+from prophet_mx.planning.partition import cut, unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
@@ -27,6 +27,7 @@ from prophet_mx.simulation.simulator import (
     simulate,
     worker_classes,
 )
+from prophet_mx.sizes import Traffic
 from support.profiles import make_profile, network_like
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
@@ -359,9 +360,11 @@ def test_default_units_are_those_of_the_policy_in_the_agreed_order():
     profile = network_like()
     units = {policy: default_units(profile, CLASSIC, policy) for policy in POLICIES}
     assert len(units["plain"]) == len(units["fifo"]) == len(profile.gradients)
-    assert max(unit.bytes for unit in units["prophet"]) < 1.5 * 59e6 * 0.004 + 4
-    assert units["prophet"] == in_total_order(make_units(profile, 1, 236000), profile, 59e6)
-    assert units["prophet"][0].gradient in profile.steps[0] and units["prophet"] != make_units(profile, 1, 236000)
+    sizes = [gradient.bytes for gradient in profile.gradients]
+    size = unit_bytes("prophet", Traffic(sizes, 59e6, 0.0, CLASSIC.workers, CLASSIC.servers))
+    assert max(unit.bytes for unit in units["prophet"]) <= 1.5 * size + 4
+    assert units["prophet"] == in_total_order(make_units(profile, 1, size), profile, 59e6)
+    assert units["prophet"][0].gradient in profile.steps[0] and units["prophet"] != make_units(profile, 1, size)
 
 
 def test_odd_bytes_are_not_lost():
