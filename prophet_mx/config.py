@@ -87,6 +87,7 @@ _SETTINGS = {
     "policy": _Setting(_policy, lambda: "one of " + ", ".join(policies.settings())),
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)), "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
+    "message_cost": _Setting(_auto(_bounded(parse_time, 1e-7, 1)), "'auto', or a time from 0.1us to 1s such as 200us or 0.0002 (seconds)"),
     "unit": _Setting(_auto(_bounded(parse_size, 4, MAX_UNIT)), "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
     "window": _Setting(
         _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
@@ -119,6 +120,7 @@ class Config:
     drain : how bytes that have left this worker are counted: ``tcp`` (acknowledged bytes of its own connections), ``nic``
         (counters of the network interface), ``predicted`` (bytes / rate); ``auto`` takes the first that works here.
     bandwidth : bytes/s to start from, None to measure.
+    message_cost : seconds that a message takes a worker while all workers send as many as they can, None to measure.
     unit : bytes that large gradients are cut into, None to derive it from the link.
     window : bytes in flight to a server above which nothing more is released, None to derive it from the link.
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
@@ -142,6 +144,7 @@ class Config:
     policy: str = "prophet"
     drain: str = "auto"
     bandwidth: Optional[float] = None
+    message_cost: Optional[float] = None
     unit: Optional[int] = None
     window: Optional[int] = None
     lead: Optional[int] = None

@@ -117,12 +117,19 @@ class Timeline:
             raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
         self._stop = threading.Event()
         driver.record_timeline(self._recorder)
+        self._notes: List[bytes] = []  # for the file
         try:
             self._thread = start_thread("timeline", self._run)
         except KVStoreError:
             self._end()
             raise
         logger.info("timeline: writing %s, at most %d MB", self.path, limit // 10**6)
+
+    def note(self, text: str) -> None:
+        """Mark this moment. Called from any thread."""
+        recorder = self._recorder
+        if recorder is not None:
+            self._notes.append(b",\n" + _event("i", text, self._process, ts=recorder.now_us(), s="p"))
 
     def stop(self) -> None:
         """Write what is left, and end. May be called again."""
@@ -169,6 +176,8 @@ class Timeline:
         if recorder is None:
             return
         head = self._new_units()
+        while self._notes:
+            head += self._notes.pop(0)
         text = self._driver.drain_timeline(recorder, self._labels, last)
         if recorder.lost > self._lost:
             fresh = recorder.lost - self._lost

@@ -15,8 +15,7 @@ order_exchange.py.
 
 import logging
 import pickle
-import time
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -25,19 +24,18 @@ from ..config import Config
 from ..errors import KVStoreError
 from ..planning.orders import Orders
 from ..planning.partition import MOST, Slice, cut, unit_bytes
+from ..sizes import Traffic
 from .arrays import Arrays
 from .keys import SURE, Key, KeyBook
+from .measurement import PROBE_ELEMENTS, message_seconds, probes, rate
 from .order_exchange import decoded, encoded
+from .raw_store import RawStore
 from .shared_settings import adopted
 from .shared_settings import encoded as encoded_settings
 from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
-PROBE_BYTES = 16_000_000  # pulled at most by each worker to measure the link
-PROBE_SECONDS = 0.25  # after which no more is asked for
-PROBE_KEY = 100_000  # bytes of the smallest key that is pulled
-PROBE_FIRST = 1_000_000  # bytes that are asked for at first
 COMPRESSED = 1e30  # a number that compression to 2 bits makes its threshold, whatever that is
 
 
@@ -47,6 +45,7 @@ class Agreement(NamedTuple):
     unit: int  # bytes; 0: all gradients whole
     in_order: bool  # nothing is scheduled: the optimizer depends on the order in which keys are updated
     rate: float  # bytes/s per server connection as rank 0 measured it, 0 if nothing was
+    message: float  # seconds that a message takes as rank 0 measured it while all workers sent, 0 if nothing was
     profiled: bool  # rank 0 has a profile that gives the orders of the units
 
 
@@ -56,6 +55,7 @@ class Wrapping(NamedTuple):
 
     parameters: Dict[int, int]  # of each slice
     service: List[int]  # keys that are not parameters
+    probes: List[int]  # nor these
     first: int  # of our own keys
     last: int
     strings: bool  # whether the caller's keys are strings
@@ -67,20 +67,6 @@ class Wrapping(NamedTuple):
     def shifts(self, optimizer: Any) -> bool:
         """Whether it matters to an optimizer that later keys are numbered after ours."""
         return self.strings and may_know_numbers(optimizer, self.first)
-
-
-class RawStore(Protocol):
-    """The wrapped store's own operations, as they are without scheduling."""
-
-    rank: int
-    num_workers: int
-    init: Callable[..., None]
-    push: Callable[..., None]
-    pull: Callable[..., None]
-    pushpull: Callable[..., None]
-    broadcast: Callable[..., None]
-    set_optimizer: Callable[..., None]
-    barrier: Callable[[], None]
 
 
 class Agreeing:
@@ -97,6 +83,7 @@ class Agreeing:
         self._keys = keys
         self._compressed = compressed
         self._service: List[Key] = []  # our own keys that are not of slices
+        self._probes: List[Key] = []  # nor these, with which it is measured what a message costs
         self._told = 0  # elements of the first of them
         self._wraps: float = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
 
@@ -159,81 +146,68 @@ class Agreeing:
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
             return None
-        return Wrapping(parameters, service, min(service), max([*parameters, *service]), isinstance(self._service[0], str))
+        measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
+        last = max([*parameters, *service, *measuring])
+        return Wrapping(parameters, service, measuring, min(service), last, isinstance(self._service[0], str))
 
     def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:
-        """Blocks until every worker is here. ``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile
-        from an earlier job."""
-        rate = config.bandwidth or self._measure()
-        unit, in_order, rate, orders = self._tell(self._decide(config, optimizer, profiled, rate))
-        return Agreement(int(unit), bool(in_order), rate, bool(orders))
+        """``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile from an earlier job. Blocks until
+        every worker is here. KVStoreError, on all workers alike, if the servers take our keys for parameters."""
+        # Rank 0's decisions; what the other ranks find here is not used.
+        ordered, obstacle = self._obstacle(optimizer)
+        in_order, cuts, measures = self._tell([ordered, not obstacle, not obstacle and self._room_for_probes()])
+        measured_rate = config.bandwidth or rate(self._raw, self._keys)
+        message = config.message_cost or (self._message(optimizer) if measures else 0.0)
+        sizes = [shape.bytes for shape in self._keys.shapes.values()]
+        traffic = Traffic(sizes, measured_rate, message, self._raw.num_workers, self._keys.servers)
+        unit = unit_bytes(config.policy, traffic, config.unit)
+        if unit and obstacle and not ordered and self._raw.rank == 0:
+            logger.warning("large gradients are not sliced: %s", obstacle)
+        orders = profiled and self._keys.complete and not self._compressed and not in_order
+        told = self._tell([unit if cuts else 0, measured_rate, message, orders])
+        return Agreement(int(told[0]), bool(in_order), told[1], told[2], bool(told[3]))
 
-    def _decide(self, config: Config, pickled: Optional[bytes], profiled: bool, rate: float) -> List[float]:
-        """Rank 0's decision; what the other ranks compute here is not used."""
-        total = sum(shape.bytes for shape in self._keys.shapes.values())
-        unit = unit_bytes(config.policy, rate, total // self._keys.servers, config.unit, self._raw.num_workers)
-        in_order = False
-        reason = ""
+    def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
+        """Whether the optimizer on the servers depends on the order in which keys are updated, and why gradients must stay whole, ''
+        if they need not."""
         if self._compressed:
-            reason = "gradient compression is on"
-        elif not (self._keys.complete and self._keys.shapes):
-            reason = "keys were made before the store was wrapped"
-        elif pickled is not None:
-            optimizer = pickle.loads(pickled)
-            in_order = order_matters(optimizer)
-            if not slicing_allowed(optimizer):
-                reason = f"{type(optimizer).__name__} is not known to be exact on slices"
-            if in_order:
-                reason = ""
-                unit = 0
-                if self._raw.rank == 0:
-                    logger.warning(
-                        "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
-                        "updated, which stays as called",
-                        type(optimizer).__name__,
-                    )
-        if unit and reason:
-            unit = 0
+            return False, "gradient compression is on"
+        if not (self._keys.complete and self._keys.shapes):
+            return False, "keys were made before the store was wrapped"
+        if pickled is None:
+            return False, ""
+        optimizer = pickle.loads(pickled)
+        name = type(optimizer).__name__
+        if order_matters(optimizer):
             if self._raw.rank == 0:
-                logger.warning("large gradients are not sliced: %s", reason)
-        return [unit, in_order, rate, profiled and self._keys.complete and not self._compressed and not in_order]
+                logger.warning(
+                    "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
+                    "updated, which stays as called",
+                    name,
+                )
+            return True, f"the result of {name} depends on the order of updates"
+        return False, "" if slicing_allowed(optimizer) else f"{name} is not known to be exact on slices"
 
-    def _measure(self) -> float:
-        """This worker's rate from each server (bytes/s) while all workers pull at once; 0 if there is too little to pull.
+    def _room_for_probes(self) -> bool:
+        """Whether MXNet can surely place the probes."""
+        return self._keys.servers == 1 or not self._keys.texts or self._keys.count + probes(self._keys.servers) < SURE
 
-        That moment's shares of a link are uneven. Rank 0, whose rate decides, therefore also pulls alone: what it gets then, shared evenly
-        by machines of equal links, is the least that counts.
-        """
-        self._raw.barrier()
-        alone = self._pull() if self._raw.rank == 0 else 0.0
-        self._raw.barrier()
-        return max(self._pull() / self._keys.servers, alone / max(self._keys.servers, self._raw.num_workers))
+    def _message(self, optimizer: Optional[bytes]) -> float:
+        """Seconds that a message takes, measured with keys that are made for it. Blocks until every worker is here."""
+        self._probes = self._keys.new_keys(probes(self._keys.servers))
+        self._raw.init(self._probes, [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in self._probes])
+        for key in self._probes:
+            self._keys.made(key)
+        self._prepare(self._wrapping({}), optimizer)
+        return message_seconds(self._raw, self._probes)
 
-    def _pull(self) -> float:
-        """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so
-        that all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
-        begin = time.monotonic()
-        left = sorted(
-            (key for key, shape in self._keys.shapes.items() if shape.bytes >= PROBE_KEY), key=lambda key: self._keys.shapes[key].bytes
-        )
-        pulled = most = 0
-        rate, least = 0.0, PROBE_FIRST
-        while left and pulled < PROBE_BYTES and time.monotonic() - begin < PROBE_SECONDS:
-            keys: List[Key] = []
-            size = 0
-            while left and size < least:
-                keys.append(left.pop())
-                size += self._keys.shapes[keys[-1]].bytes
-            arrays = [mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype) for key in keys]
-            started = time.monotonic()
-            self._raw.pull(keys, arrays)
-            for array in arrays:
-                array.wait_to_read()
-            if size >= most:
-                most, rate = size, size / (time.monotonic() - started)
-            pulled += size
-            least *= 2
-        return rate if pulled > PROBE_FIRST else 0.0
+    def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
+        """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
+        alike, if it does not."""
+        if wrapping is not None:
+            self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+            if self._keys.shapes and not self._known():  # without keys that were made in time, nothing will be pushed to ours
+                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
         """The keys that are sliced, and how."""
@@ -288,10 +262,7 @@ class Agreeing:
         number = self._keys.number
         numbers = ((number(name), number(key)) for key, names in keys.items() for name in names)
         self.wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
-        if self.wrapping is not None:
-            self._send(self.wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self._known():  # without keys that were made in time, nothing will be pushed to ours
-                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
+        self._prepare(self.wrapping, optimizer)
         return keys
 
     def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:

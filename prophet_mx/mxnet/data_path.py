@@ -23,8 +23,10 @@ from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
+from ..quantities import format_rate
+from ..sizes import message_bytes
 from ..threads import not_started
-from .agreement import Agreeing, RawStore, Wrapping
+from .agreement import Agreeing, Agreement, Wrapping
 from .arrays import as_list
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
@@ -32,6 +34,7 @@ from .keys import Key, KeyBook
 from .order_exchange import OrderExchange
 from .order_source import OrderSource
 from .parameters import Parameter, Parameters
+from .raw_store import RawStore
 
 logger = logging.getLogger("prophet_mx")
 
@@ -87,6 +90,7 @@ class ScheduledPath:
         self._iteration = 0
         self._clock = -1  # gradient whose pushes the exchange of orders goes by
         self._exchange: Optional[OrderExchange] = None
+        self._agreed: Optional[Agreement] = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -173,9 +177,12 @@ class ScheduledPath:
         self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
         profiled = bool(self._guarded("the profile", self._start_from_saved))
         agreed = agreeing.agree(self.config, optimizer, profiled)
+        self._agreed = agreed
         if agreed.rate:
             self.driver.rates_known(agreed.rate)
-        self.driver.unit_known(agreed.unit)
+        self._note("while all workers send, each of them gets from a server", format_rate(agreed.rate), agreed.rate)
+        self._note("while all workers send, a message takes each of them", f"{1e6 * agreed.message:.0f} us", agreed.message)
+        self.driver.unit_known(agreed.unit, message_bytes(agreed.rate, agreed.message, self._keys.servers))
         slices = agreeing.slices(agreed.unit)
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
         if agreed.profiled:  # never so if agreed.in_order
@@ -194,6 +201,13 @@ class ScheduledPath:
                 agreed.unit,
             )
         return agreeing.wrapping
+
+    def _note(self, what: str, value: str, measured: float) -> None:
+        """Tell the log and the timeline what was measured, if it was."""
+        if measured:
+            logger.info("%s %s", what, value)
+            if self._timeline is not None:
+                self._timeline.note(f"{what} {value}")
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
         """Call a part of ours whose errors must not reach the caller; None if it failed."""
@@ -299,6 +313,8 @@ class ScheduledPath:
             "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
             "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
             "rates": [link["rate"] for link in links],
+            "message_seconds": self._agreed.message if self._agreed else 0.0,
+            "unit_bytes": self._agreed.unit if self._agreed else 0,
             "steps": [[profile.gradients[i].name for i in step] for step in profile.steps] if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
             "failure": self._fail.reason,

@@ -13,21 +13,29 @@ from ..config import Config
 from ..errors import ConfigError
 from ..policies import OFF, POLICIES
 
-SHARED = ("policy", "unit", "bandwidth", "warmup")
+SHARED = ("policy", "unit", "bandwidth", "message_cost", "warmup")
 
 
 def encoded(config: Config) -> List[float]:
-    """The shared settings, each as a float32: the bandwidth is rounded, the others are exact. 0 is auto."""
-    return [[OFF, *POLICIES].index(config.policy), config.unit or 0, float(np.float32(config.bandwidth or 0)), config.warmup]
+    """The shared settings, each as a float32: bandwidth and message cost are rounded, the others are exact. 0 is auto."""
+    rounded = [float(np.float32(value or 0)) for value in (config.bandwidth, config.message_cost)]
+    return [[OFF, *POLICIES].index(config.policy), config.unit or 0, *rounded, config.warmup]
 
 
 def adopted(config: Config, numbers: Sequence[float]) -> Config:
     """``config`` with the shared settings that :func:`encoded` gave elsewhere. ConfigError if this worker does not know the policy."""
-    policy, unit, bandwidth, warmup = numbers
+    policy, unit, bandwidth, message, warmup = numbers
     known = [OFF, *POLICIES]
     if policy >= len(known):
         raise ConfigError(f"rank 0 goes by policy number {policy:.0f}, which this worker has not; it has: {', '.join(known)}")
-    return dataclasses.replace(config, policy=known[int(policy)], unit=int(unit) or None, bandwidth=bandwidth or None, warmup=int(warmup))
+    return dataclasses.replace(
+        config,
+        policy=known[int(policy)],
+        unit=int(unit) or None,
+        bandwidth=bandwidth or None,
+        message_cost=message or None,
+        warmup=int(warmup),
+    )
 
 
 def differences(own: Config, shared: Config) -> str:

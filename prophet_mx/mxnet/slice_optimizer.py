@@ -5,6 +5,7 @@ schedules and bias corrections use, go by that number. :class:`SliceOptimizer` g
 count of its own, so that every element gets exactly the update it would get in the whole array.
 """
 
+import pickle
 from numbers import Integral
 from typing import Any, Dict, Sequence
 
@@ -48,17 +49,28 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     inner : the user's optimizer.
     parameters : number of the parameter for each slice's number. Numbers not in it are the parameters themselves.
     service : numbers of keys through which workers agree: what is pushed is stored, summed up, and no update.
+    probes : numbers of keys with which they measure what a message costs: updated by a copy of ``inner``, which takes as long and
+        changes nothing.
     first : the first number that prophet_mx made keys of, ``last`` the last: later keys of the caller count from ``first`` on, as
         they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
     """
 
     def __init__(
-        self, inner: "mx.optimizer.Optimizer", parameters: Dict[int, int], service: Sequence[int], first: int, last: int, shift: bool
+        self,
+        inner: "mx.optimizer.Optimizer",
+        parameters: Dict[int, int],
+        service: Sequence[int],
+        probes: Sequence[int],
+        first: int,
+        last: int,
+        shift: bool,
     ) -> None:
         super().__init__()
         self.inner = inner
         self.parameters = parameters
         self.service = frozenset(service)
+        self.probes = frozenset(probes)
+        self._trial = pickle.loads(pickle.dumps(inner)) if probes else inner
         self.first, self.last, self.shift = first, last, shift
         self.counts: Dict[int, int] = {}  # updates of each slice
         self.multi_precision = inner.multi_precision
@@ -76,6 +88,8 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     def create_state_multi_precision(self, index: int, weight: Any) -> Any:
         if index in self.service:
             return None
+        if index in self.probes:
+            return self._trial.create_state_multi_precision(index, weight)
         return self.inner.create_state_multi_precision(self._number(index), weight)
 
     def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
@@ -83,6 +97,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         if key in self.service:
             as_arrays = isinstance(weight, (list, tuple))
             (weight[0] if as_arrays else weight)[:] = grad[0] if as_arrays else grad
+            return
+        if key in self.probes:
+            self._trial.update_multi_precision(index, weight, grad, state)
             return
         number = self._number(key)
         as_given = type(index)((number,)) if isinstance(index, (list, tuple)) else number

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from prophet_mx import Config
+from prophet_mx.mxnet.shared_settings import SHARED as SHARED_SETTINGS
 from support.cluster import run_cluster
 from support.paths import SCRIPTS
 
@@ -33,8 +34,8 @@ def told(output):
 SHARED = {
     # What the two workers have; what rank 1 is told; the policy, and the units of an iteration.
     "set-0": (
-        ["0:unit=3000", "0:PROPHET_POLICY=fifo", "1:PROPHET_BANDWIDTH=100Mbit", "1:warmup=1000"],
-        "policy=fifo, not prophet; unit=3000, not auto; bandwidth=auto, not 1.25e+07; warmup=3, not 1000",
+        ["0:unit=3000", "0:PROPHET_POLICY=fifo", "1:PROPHET_BANDWIDTH=100Mbit", "1:PROPHET_MESSAGE_COST=200us", "1:warmup=1000"],
+        "policy=fifo, not prophet; unit=3000, not auto; bandwidth=auto, not 1.25e+07; message_cost=auto, not 0.0002; warmup=3, not 1000",
         "fifo",
         IN_FOURS,
     ),
@@ -83,7 +84,7 @@ def test_all_other_settings_are_a_workers_own(rank, tmp_path):
         "stall_abort": 35,
     }
     outputs, results = by_rank(*(f"{rank}:PROPHET_{name.upper()}={value}" for name, value in local.items()), env={"PROPHET_UNIT": "3000"})
-    assert {field.name for field in dataclasses.fields(Config)} == {*local, "policy", "unit", "bandwidth", "warmup"}
+    assert {field.name for field in dataclasses.fields(Config)} == {*local, *SHARED_SETTINGS}
     assert all(told(output) == [] for output in outputs)
     assert [result[:2] for result in results] == 2 * [["prophet", str(IN_FOURS * ITERATIONS)]]
     assert results[rank][2] == "predicted" and results[1 - rank][2] == "tcp"

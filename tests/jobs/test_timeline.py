@@ -71,6 +71,11 @@ def test_every_unit_of_every_iteration_is_there(whole):
         assert len(on_links) == 8 * UNITS
 
 
+def test_what_was_measured_at_the_start_is_marked(whole):
+    for events in whole[0]:
+        assert len([event for event in events if event["ph"] == "i" and "a message takes each of them" in event["name"]]) == 1
+
+
 def test_gradient_blocks_are_those_of_the_statistics_and_fit_their_interval(whole):
     """From the profile on, gradients of the first half are sent while those of the second are due 60 ms later."""
     traces, folder = whole

@@ -3,7 +3,7 @@
 import mxnet as mx
 import pytest
 
-from prophet_mx.mxnet.slice_optimizer import order_matters, slicing_allowed
+from prophet_mx.mxnet.slice_optimizer import SliceOptimizer, order_matters, slicing_allowed
 
 
 @pytest.mark.parametrize("name", ["nadam", "lars", "lbsgd", "sgld"])
@@ -11,3 +11,22 @@ def test_what_depends_on_the_order_of_updates_is_known_and_what_is_derived_from_
     made = mx.optimizer.create(name)
     derived = type("Own", (type(made),), {})()
     assert order_matters(made) and order_matters(derived) and not slicing_allowed(made) and not slicing_allowed(derived)
+
+
+def test_what_is_measured_with_probes_changes_no_later_update():
+    """Schedules and bias corrections go by the number of updates."""
+    values = {}
+    for probes in ([], [7, 8]):
+        schedule = mx.lr_scheduler.FactorScheduler(2, 0.5)
+        update = mx.optimizer.get_updater(
+            SliceOptimizer(mx.optimizer.Adam(lr_scheduler=schedule), {5: 0, 6: 0}, [4], probes, first=4, last=8, shift=False)
+        )
+        for _ in range(5):
+            for probe in probes:
+                update(probe, mx.nd.ones((3,)), mx.nd.zeros((3,)))
+        weights = [mx.nd.ones((3,)) for _ in range(2)]
+        for _ in range(5):
+            for part, weight in enumerate(weights):
+                update(5 + part, mx.nd.array([1, 2, 3]), weight)
+        values[len(probes)] = [weight.asnumpy().tobytes() for weight in weights]
+    assert values[0] == values[2]
