@@ -23,10 +23,11 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError
 from ..planning.orders import Orders
-from ..planning.partition import MOST, Slice, cut, unit_bytes
+from ..planning.partition import Slice, cut, unit_bytes
+from ..planning.placement import SURE, most_elements
 from ..sizes import Traffic
 from .arrays import Arrays
-from .keys import SURE, Key, KeyBook
+from .keys import Key, KeyBook
 from .measurement import PROBE_ELEMENTS, message_seconds, probes, rate
 from .order_exchange import decoded, encoded
 from .raw_store import RawStore
@@ -212,7 +213,7 @@ class Agreeing:
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
         """The keys that are sliced, and how."""
         found = {}
-        most = max(1, self._keys.bigarray - 1) if self._keys.servers > 1 else MOST  # a slice belongs on one server
+        most = most_elements(self._keys.servers, self._keys.bigarray)
         for key, shape in self._keys.shapes.items():
             parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
             if len(parts) > 1:
@@ -239,13 +240,16 @@ class Agreeing:
         slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
         for parameters.
         """
-        made = self._keys.new_keys(sum(map(len, slices.values())) + 1)
-        names = iter(made)
+        widths = {key: self._keys.shapes[key].bytes // self._keys.shapes[key].elements for key in slices}
+        names, made = self._keys.slice_keys(
+            [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts],
+            [key for key in self._keys.shapes if key not in slices],
+        )
         order_key = self.order_key = made[-1]
-        keys: Dict[Key, List[Key]] = {}
-        values: List[mx.nd.NDArray] = []
+        supply = iter(names)
+        keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
+        values: Dict[Key, mx.nd.NDArray] = {}
         for key, parts in slices.items():
-            keys[key] = [next(names) for _ in parts]
             if self._raw.rank == 0:
                 value, own = arrays(key)
                 self._raw.pull(key, value)
@@ -253,9 +257,11 @@ class Agreeing:
             else:  # the store takes rank 0's values; these never get memory
                 shape = self._keys.shapes[key]
                 own = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
-            values += own
+            values.update(zip(keys[key], own))
         self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        self._raw.init(made, values + [mx.nd.zeros((2 * self.units + 1,))])  # at once: each call waits for all workers
+        values[order_key] = mx.nd.zeros((2 * self.units + 1,))
+        spare = mx.nd.zeros((1,))
+        self._raw.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
         self._service.append(order_key)

@@ -14,10 +14,10 @@ import mxnet as mx
 from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
-from ..planning.placement import FACTOR
+from ..planning.placement import FACTOR, SURE
 from .arrays import as_list, shape_of
 from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
-from .keys import MAX_KEY, SURE, KeyBook
+from .keys import MAX_KEY, KeyBook
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")

@@ -1,15 +1,14 @@
 """The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping."""
 
 from itertools import chain, islice
-from typing import Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-from ..planning.placement import FACTOR
+from ..planning.placement import SURE, product, server_of, slice_numbers
 
 Key = Union[str, int]
 
 OWN_INTS = 100_000  # where prophet_mx's own int keys begin
 MAX_KEY = 2**31 - 1  # MXNet hands int keys on in 32 bits
-SURE = MAX_KEY // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
 WIDE = -1  # the place of a key that is spread over all servers
 
 
@@ -20,11 +19,6 @@ class Shape(NamedTuple):
     dtype: type
     elements: int
     bytes: int
-
-
-def _product(number: int) -> int:
-    """What MXNet's multiplication of a key's number gives: it is one of 32 bits, which overflows above SURE."""
-    return (number * FACTOR + 2**31) % 2**32 - 2**31
 
 
 class KeyBook:
@@ -87,36 +81,55 @@ class KeyBook:
 
     def new_keys(self, count: int) -> List[Key]:
         """Names for ``count`` more keys of the kind this store uses, which no caller's key has or is likely to get."""
-        # Of a store that was wrapped late, the first key that is used tells the kind.
-        taken = {key for key in (*self._numbers, *self.gradients) if isinstance(key, int)}
+        taken = self._taken()
         if taken:
-            first = max(OWN_INTS, 1 + max(taken))
-            # A negative product is no server, or always the first one.
-            free = (
-                number
-                for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first))
-                if _product(number) >= 0 and number not in taken
-            )
-            return list(islice(free, count))
+            return list(islice(self._free(taken), count))
         return [f"prophet_mx:{len(self._numbers) + i}" for i in range(count)]
+
+    def _taken(self) -> Set[int]:
+        """The int keys that there are; none if this store's keys are texts."""
+        # Of a store that was wrapped late, the first key that is used tells the kind.
+        return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int)}
+
+    def _free(self, taken: Set[int]) -> Iterator[int]:
+        """Int keys that are not taken and are on all servers in turn."""
+        first = max(OWN_INTS, 1 + max(taken))
+        for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first)):
+            if product(number) >= 0 and number not in taken:  # a negative product is no server, or always the first one
+                yield number
+
+    def slice_keys(self, slices: Sequence[int], whole: Iterable[Key]) -> Tuple[List[Key], List[Key]]:
+        """Names for the keys of ``slices`` (bytes, most urgent first), such that they even out the bytes per server beside ``whole``, the
+        keys of whole gradients; and all keys that are to be made then, in this order, of which the last is free for another use.
+
+        Text keys are numbered as they are made, so that some may have to be made for their numbers alone.
+        """
+        loads = [0] * self.servers
+        for key in whole:
+            server = self.server_of(key, self.shapes[key].elements)
+            if server != WIDE:
+                loads[server] += self.shapes[key].bytes
+        taken = self._taken()
+        if taken:
+            chosen = slice_numbers(slices, loads, self._free(taken))
+            own: List[Key] = [*chosen, next(self._free(taken.union(chosen)))]
+            return own[:-1], own
+        numbers = slice_numbers(slices, loads, range(self._made, SURE if self.servers > 1 else MAX_KEY))
+        names = self.new_keys(max(numbers, default=self._made - 1) + 2 - self._made)
+        return [names[number - self._made] for number in numbers], names
 
     def server_of(self, key: Key, elements: int) -> int:
         """The server that holds a key of ``elements`` elements, or WIDE."""
         if self.servers == 1:
             return 0
         number = self.number(key)
-        if elements >= self.bigarray or number is None:
-            return WIDE
-        return _product(number) % self.servers
+        server = None if elements >= self.bigarray or number is None else server_of(number, self.servers)
+        return WIDE if server is None else server
 
     def unplaceable(self, key: Key, ahead: int, elements: int) -> Optional[int]:
-        """The number of a new key if MXNet cannot place it, else None. ``ahead`` keys are made before it.
-
-        With several servers, a small key goes to the one of the remainder of its product, which in C++ may be negative.
-        """
+        """The number of a new key if MXNet cannot place it, else None. ``ahead`` keys are made before it."""
         number = key if isinstance(key, int) else self._made + ahead
-        product = _product(number)
-        return number if product < 0 and product % self.servers and elements < self.bigarray else None
+        return number if server_of(number, self.servers) is None and elements < self.bigarray else None
 
     def is_own(self, key: Key) -> bool:
         """Whether this is a key that prophet_mx made for itself."""

@@ -1,5 +1,85 @@
-"""Where MXNet's dist_sync keeps a key (kvstore_dist.h, EncodeDefaultKey): on one server, or, if it is large, spread over all."""
+"""Where MXNet's dist_sync keeps a key (kvstore_dist.h, EncodeDefaultKey): on one server, or, if it is large, spread over all; and which
+keys slices had best have. Pure: the same numbers in, the same keys out, on every worker.
 
-FACTOR = 9973  # key number * FACTOR % servers is the server of a key that is not spread
+The caller's keys are what they are, and small whole gradients load the servers unevenly: where weights and biases alternate, one of two
+servers gets all weights. Slices make up for it, as their keys can be chosen.
+"""
+
+import heapq
+from typing import Dict, Iterable, List, Optional, Sequence
+
+from .partition import MOST
+
+FACTOR = 9973  # the remainder of key number * FACTOR by the number of servers is the server of a key that is not spread
+SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
 BIGARRAY_VARIABLE = "MXNET_KVSTORE_BIGARRAY_BOUND"
 BIGARRAY_BOUND = 10**6  # its default: elements from which on an array is spread
+
+
+def product(number: int) -> int:
+    """What MXNet's multiplication of a key's number gives: it is one of 32 bits, which overflows above SURE."""
+    return (number * FACTOR + 2**31) % 2**32 - 2**31
+
+
+def server_of(number: int, servers: int) -> Optional[int]:
+    """The server of key ``number``, if it is not spread; None if MXNet cannot place it: in C++ the remainder of a negative product is
+    negative.
+
+    >>> server_of(3, 2), server_of(215331, 2)
+    (1, None)
+    """
+    found = product(number)
+    return found % servers if found >= 0 or found % servers == 0 else None
+
+
+def most_elements(servers: int, bigarray: int) -> int:
+    """Elements that a slice may have: it belongs on one server, and MXNet spreads arrays of ``bigarray`` elements."""
+    return max(1, bigarray - 1) if servers > 1 else MOST
+
+
+def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:
+    """The server of each slice, so that the servers have about as many bytes each.
+
+    Each of ``slices`` (bytes, most urgent first) goes to the server that has the fewest bytes so far; of those with as few, to the one
+    that was chosen the longest ago, so that neighbours part. ``loads`` are the bytes that each server has already. What is spread
+    over all servers need not be counted. Afterwards no server with a slice has more than one slice's bytes more than any other server.
+    Cost O(n log n).
+
+    >>> even_servers([4, 4, 4, 4], [0, 6])
+    [0, 0, 1, 0]
+    """
+    heap = [(load, -1, server) for server, load in enumerate(loads)]
+    heapq.heapify(heap)
+    chosen = []
+    for place, size in enumerate(slices):
+        load, _, server = heap[0]
+        heapq.heapreplace(heap, (load + size, place, server))
+        chosen.append(server)
+    return chosen
+
+
+def slice_numbers(slices: Sequence[int], loads: Sequence[int], numbers: Iterable[int]) -> List[int]:
+    """The number of each slice's key: the first of ``numbers`` that MXNet has on the slice's server (see :func:`even_servers`).
+
+    Numbers are skipped if no slice needs their servers any more. If over SURE would have to be, or ``numbers`` come to an end, what is left
+    takes those that were skipped. ``numbers`` has at least one for each slice that MXNet can place.
+    """
+    wanted: Dict[Optional[int], List[int]] = {}  # slices that have no number yet, by server, the most urgent last
+    servers = even_servers(slices, loads)
+    for place in reversed(range(len(slices))):
+        wanted.setdefault(servers[place], []).append(place)
+    chosen = [-1] * len(slices)
+    left = len(slices)
+    skipped: List[int] = []
+    for number in numbers:
+        server = server_of(number, len(loads))
+        places = wanted.get(server)
+        if places:
+            chosen[places.pop()] = number
+            left -= 1
+        elif server is not None:
+            skipped.append(number)
+        if not left or len(skipped) > SURE:
+            break
+    rest = iter(skipped)
+    return [next(rest) if number < 0 else number for number in chosen]

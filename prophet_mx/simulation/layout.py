@@ -1,11 +1,12 @@
 """The layout of a simulated job: the units, what one message each carries, in the order on which the workers agree."""
 
+from itertools import count
 from typing import List, NamedTuple, Sequence
 
 from ..errors import ConfigError
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
-from ..planning.placement import BIGARRAY_BOUND, FACTOR
+from ..planning.placement import BIGARRAY_BOUND, most_elements, server_of, slice_numbers
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import Traffic
 from .cluster import Cluster, connection_rate, message_time
@@ -13,6 +14,7 @@ from .cluster import Cluster, connection_rate, message_time
 PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1  # server of a unit that is split evenly over all servers
 ELEMENT_BYTES = 4
+SERVICE_KEYS = 2  # that ScheduledKVStore makes after the gradients' keys and before the slices'
 
 
 class Unit(NamedTuple):
@@ -24,30 +26,31 @@ class Unit(NamedTuple):
     server: int
 
 
-def server_of(key: int, servers: int) -> int:
-    """The server on which MXNet places key number ``key``."""
-    return key * FACTOR % servers
-
-
 def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
-    Slices have keys of their own, numbered after the gradients' and one more. A unit of ``bigarray`` elements (of 4 bytes) or
-    more is spread.
+    A unit of ``bigarray`` elements (of 4 bytes) or more is spread. The others are where MXNet places the numbers of their keys: those of
+    whole gradients are their indices, those of slices are chosen (see :mod:`prophet_mx.planning.placement`).
     """
-    units: List[Unit] = []
-    key = len(profile.gradients) + 1
-    for index, gradient in enumerate(profile.gradients):
-        elements = max(1, gradient.bytes // ELEMENT_BYTES)
-        ends = [part.stop * ELEMENT_BYTES for part in cut(elements, ELEMENT_BYTES, unit)]
-        ends[-1] = gradient.bytes
-        keys = range(key, key + len(ends)) if len(ends) > 1 else [index]
-        key += len(ends) if len(ends) > 1 else 0
-        units.extend(
-            Unit(index, end - start, SPREAD if servers > 1 and end - start >= bigarray * ELEMENT_BYTES else server_of(number, servers))
-            for number, start, end in zip(keys, [0, *ends], ends)
-        )
-    return units
+    sizes: List[List[int]] = []  # bytes of the units of each gradient
+    for gradient in profile.gradients:
+        parts = cut(max(1, gradient.bytes // ELEMENT_BYTES), ELEMENT_BYTES, unit, most_elements(servers, bigarray))
+        own = [(part.stop - part.start) * ELEMENT_BYTES for part in parts]
+        own[-1] += gradient.bytes - sum(own)
+        sizes.append(own)
+
+    def place(number: int, size: int) -> int:
+        server = None if servers > 1 and size >= bigarray * ELEMENT_BYTES else server_of(number, servers)
+        return SPREAD if server is None else server
+
+    loads = [0] * servers
+    for number, own in enumerate(sizes):
+        server = place(number, own[0])
+        if len(own) == 1 and server != SPREAD:
+            loads[server] += own[0]
+    slices = [size for own in sizes if len(own) > 1 for size in own]
+    numbers = iter(slice_numbers(slices, loads, count(len(sizes) + SERVICE_KEYS)))
+    return [Unit(index, size, place(index if len(own) == 1 else next(numbers), size)) for index, own in enumerate(sizes) for size in own]
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:

@@ -6,7 +6,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx.mxnet.keys import MAX_KEY, SURE, WIDE, KeyBook, Shape
+from prophet_mx.mxnet.keys import MAX_KEY, WIDE, KeyBook, Shape
+from prophet_mx.planning.placement import SURE
 
 SMALL = 1000
 SMALL_SHAPE = Shape((3,), float, 3, 12)

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
-from prophet_mx.mxnet.keys import KeyBook, Shape
 from prophet_mx.planning.bound import lower_bound
-from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
@@ -334,26 +333,6 @@ def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
 
 
 # -- units and arguments ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("servers", [1, 3, 8])
-def test_units_are_on_the_servers_where_mxnet_has_them(servers):
-    profile = make_profile([4 * 10, 4 * 10**6, 4 * 70000, 4 * 20], [0.0] * 4, [0.0] * 4)
-    for unit in (0, 100000):
-        book = KeyBook(servers, 10**6)
-        for gradient in profile.gradients:
-            book.add(gradient.name, Shape((gradient.bytes // 4,), float, gradient.bytes // 4, gradient.bytes))
-        book.made("the service key")
-        expected = []
-        for index, gradient in enumerate(profile.gradients):
-            parts = cut(gradient.bytes // 4, 4, unit)
-            for number, part in enumerate(parts):
-                name = gradient.name if len(parts) == 1 else f"{gradient.name}:{number}"
-                if len(parts) > 1:
-                    book.made(name)
-                elements = part.stop - part.start
-                expected.append(Unit(index, 4 * elements, book.server_of(name, elements)))
-        assert make_units(profile, servers, unit) == expected
 
 
 def test_default_units_are_those_of_the_policy_in_the_agreed_order():
