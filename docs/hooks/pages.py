@@ -22,7 +22,7 @@ GENERATED_LAST = 2  # entries of nav that stay at its end: commands.md, referenc
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx", ()),
     ("prophet_mx.profiling.gradient_profile", ()),
-    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound")),
+    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound", "Pinned")),
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "Prediction", "Verdict", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.compute_times", ("estimated_compute",)),

@@ -8,7 +8,8 @@ servers gets all weights. Slices make up for it, as their keys can be chosen.
 import heapq
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from .partition import MOST
+from ..sizes import MIN_UNIT
+from .partition import MOST, cut
 
 FACTOR = 9973  # the remainder of key number * FACTOR by the number of servers is the server of a key that is not spread
 SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
@@ -35,6 +36,11 @@ def server_of(number: int, servers: int) -> Optional[int]:
 def most_elements(servers: int, bigarray: int) -> int:
     """Elements that a slice may have: it belongs on one server, and MXNet spreads arrays of ``bigarray`` elements."""
     return max(1, bigarray - 1) if servers > 1 else MOST
+
+
+def never_cut(size: int, element_bytes: int) -> bool:
+    """Whether a gradient of ``size`` bytes stays whole whatever the size of a unit that is chosen by itself."""
+    return len(cut(max(1, size // element_bytes), element_bytes, MIN_UNIT)) == 1
 
 
 def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:

@@ -1,12 +1,12 @@
 """The layout of a simulated job: the units, what one message each carries, in the order on which the workers agree."""
 
 from itertools import count
-from typing import List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence
 
 from ..errors import ConfigError
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
-from ..planning.placement import BIGARRAY_BOUND, most_elements, server_of, slice_numbers
+from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, slice_numbers
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import Traffic
 from .cluster import Cluster, connection_rate, message_time
@@ -51,6 +51,17 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: 
     slices = [size for own in sizes if len(own) > 1 for size in own]
     numbers = iter(slice_numbers(slices, loads, count(len(sizes) + SERVICE_KEYS)))
     return [Unit(index, size, place(index if len(own) == 1 else next(numbers), size)) for index, own in enumerate(sizes) for size in own]
+
+
+def pinned(units: Sequence[Unit], profile: GradientProfile) -> List[List[int]]:
+    """The gradients that one server alone holds, for each that holds some, and that would be whole with any size of units that is chosen
+    by itself: the same for all policies."""
+    found: Dict[int, List[int]] = {}
+    for unit in sorted(units):
+        size = profile.gradients[unit.gradient].bytes
+        if unit.server != SPREAD and unit.bytes == size and never_cut(size, ELEMENT_BYTES):
+            found.setdefault(unit.server, []).append(unit.gradient)
+    return list(found.values())
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:

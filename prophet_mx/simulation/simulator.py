@@ -26,11 +26,11 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from .. import policies
 from ..errors import ConfigError
-from ..planning.bound import lower_bound, worker_rate
+from ..planning.bound import Pinned, lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
 from .event_loop import Simulation
-from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units
+from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units, pinned
 from .worker import Timeline
 
 __all__ = [
@@ -80,7 +80,8 @@ class Result:
     ----------
     policy, cluster, units : what was simulated.
     seconds : mean time per iteration of the slowest worker in steady state; ``workers`` has each worker's own, and its median.
-    bound : no schedule takes less time per iteration with the same compute times (seconds); see :mod:`prophet_mx.planning.bound`.
+    bound : no schedule takes less time per iteration with the same compute times, and with small gradients on the servers where they
+        are (seconds); see :mod:`prophet_mx.planning.bound`.
     workers : one entry per class; the straggler, if there is one, comes first.
     """
 
@@ -157,7 +158,7 @@ def simulate(
         workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.timeline()))
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
-    return Result(policy, cluster, units, seconds, _bound(profile, cluster, factors), tuple(workers))
+    return Result(policy, cluster, units, seconds, _bound(profile, cluster, units, factors), tuple(workers))
 
 
 def need_policy(policy: str) -> None:
@@ -166,24 +167,26 @@ def need_policy(policy: str) -> None:
         raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join([PLAIN, *policies.POLICIES])}")
 
 
-def _bound(profile: GradientProfile, cluster: Cluster, factors: Sequence[Sequence[float]]) -> float:
+def _bound(profile: GradientProfile, cluster: Cluster, units: Sequence[Unit], factors: Sequence[Sequence[float]]) -> float:
     """Mean over the iterations of the least time; ``factors`` are those of the compute times, per worker and iteration.
 
-    Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, no earlier than if all workers were as
-    fast as the fastest of that iteration: then all share evenly. And each worker's own bytes pass its own link. Both add up
-    over iterations: the first from the earliest start of a backward to the next earliest, the second from start to start of
-    one worker.
+    Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, those that only one server holds that server's,
+    no earlier than if all workers were as fast as the fastest of that iteration: then all share evenly. And each worker's own bytes
+    pass its own link. Both add up over iterations: the first from the earliest start of a backward to the next earliest, the second
+    from start to start of one worker.
     """
-    known: Dict[Tuple[float, float], float] = {}
+    known: Dict[Tuple[float, bool], float] = {}
+    share = worker_rate(cluster.bandwidth, cluster.workers, 1)
+    servers = [Pinned(gradients, share) for gradients in pinned(units, profile)]
+    rates = {True: worker_rate(cluster.bandwidth, cluster.workers, cluster.servers), False: cluster.bandwidth}
 
-    def least(factor: float, rate: float) -> float:
-        if (factor, rate) not in known:
+    def least(factor: float, shared: bool) -> float:
+        if (factor, shared) not in known:
             compute = profile.compute_seconds
             scaled = profile.scaled(compute=compute * factor) if compute and factor != 1 else profile
-            known[factor, rate] = lower_bound(scaled, rate)
-        return known[factor, rate]
+            known[factor, shared] = lower_bound(scaled, rates[shared], servers if shared else ())
+        return known[factor, shared]
 
-    shared = worker_rate(cluster.bandwidth, cluster.workers, cluster.servers)
-    together = [least(min(of_all), shared) for of_all in zip(*factors)]
-    alone = [[least(factor, cluster.bandwidth) for factor in own] for own in factors]
+    together = [least(min(of_all), True) for of_all in zip(*factors)]
+    alone = [[least(factor, False) for factor in own] for own in factors]
     return max(math.fsum(times) / len(times) for times in [together, *alone])
