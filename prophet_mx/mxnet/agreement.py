@@ -24,11 +24,11 @@ from ..config import Config
 from ..errors import KVStoreError
 from ..planning.orders import Orders
 from ..planning.partition import Slice, cut, unit_bytes
-from ..planning.placement import SURE, most_elements
+from ..planning.placement import SURE, most_elements, probes
 from ..sizes import Traffic
 from .arrays import Arrays
 from .keys import Key, KeyBook
-from .measurement import PROBE_ELEMENTS, message_seconds, probes, rate
+from .measurement import PROBE_ELEMENTS, message_seconds, rate
 from .order_exchange import decoded, encoded
 from .raw_store import RawStore
 from .shared_settings import adopted

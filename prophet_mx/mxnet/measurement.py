@@ -20,14 +20,8 @@ RATE_BYTES = 16_000_000  # pulled at most by each worker to measure the rate
 RATE_SECONDS = 0.25  # after which no more is asked for
 RATE_KEY = 100_000  # bytes of the smallest key that is pulled for it
 RATE_FIRST = 1_000_000  # bytes that are asked for at first
-PROBES = 32  # messages that are sent at once, at the least: about as many as are ready at once in a job
 PROBE_ELEMENTS = 16  # float32 that one of them carries
 ROUNDS = 4  # the first one makes the store's buffers and does not count
-
-
-def probes(servers: int) -> int:
-    """How many keys :func:`message_seconds` needs, so that every server gets its part."""
-    return max(PROBES, servers)
 
 
 def message_seconds(raw: RawStore, keys: List[Key]) -> float:

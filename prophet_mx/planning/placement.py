@@ -15,6 +15,8 @@ FACTOR = 9973  # the remainder of key number * FACTOR by the number of servers i
 SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
 BIGARRAY_VARIABLE = "MXNET_KVSTORE_BIGARRAY_BOUND"
 BIGARRAY_BOUND = 10**6  # its default: elements from which on an array is spread
+PROBES = 32  # keys at the least with which workers measure what a message costs: about as many messages as are ready at once in a job
+MEETINGS = 3  # of workers before the slices are made, with a key each
 
 
 def product(number: int) -> int:
@@ -31,6 +33,16 @@ def server_of(number: int, servers: int) -> Optional[int]:
     """
     found = product(number)
     return found % servers if found >= 0 or found % servers == 0 else None
+
+
+def probes(servers: int) -> int:
+    """How many keys workers measure the cost of a message with, so that every server gets its part."""
+    return max(PROBES, servers)
+
+
+def service_keys(servers: int) -> int:
+    """Keys that workers make between the gradients' and the slices'."""
+    return MEETINGS + probes(servers)
 
 
 def most_elements(servers: int, bigarray: int) -> int:

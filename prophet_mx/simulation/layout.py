@@ -6,7 +6,7 @@ from typing import Dict, List, NamedTuple, Sequence
 from ..errors import ConfigError
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
-from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, slice_numbers
+from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import Traffic
 from .cluster import Cluster, connection_rate, message_time
@@ -14,7 +14,6 @@ from .cluster import Cluster, connection_rate, message_time
 PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1  # server of a unit that is split evenly over all servers
 ELEMENT_BYTES = 4
-SERVICE_KEYS = 2  # that ScheduledKVStore makes after the gradients' keys and before the slices'
 
 
 class Unit(NamedTuple):
@@ -26,21 +25,24 @@ class Unit(NamedTuple):
     server: int
 
 
-def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
+def make_units(
+    profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND, element_bytes: int = ELEMENT_BYTES
+) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
 
-    A unit of ``bigarray`` elements (of 4 bytes) or more is spread. The others are where MXNet places the numbers of their keys: those of
-    whole gradients are their indices, those of slices are chosen (see :mod:`prophet_mx.planning.placement`).
+    A gradient that stays whole is spread from ``bigarray`` elements on; ``element_bytes`` is 2 for a job in half precision. The others are
+    where MXNet places the numbers of their keys: those of whole gradients are their indices, those of slices are chosen (see
+    :mod:`prophet_mx.planning.placement`).
     """
     sizes: List[List[int]] = []  # bytes of the units of each gradient
     for gradient in profile.gradients:
-        parts = cut(max(1, gradient.bytes // ELEMENT_BYTES), ELEMENT_BYTES, unit, most_elements(servers, bigarray))
-        own = [(part.stop - part.start) * ELEMENT_BYTES for part in parts]
+        parts = cut(max(1, gradient.bytes // element_bytes), element_bytes, unit, most_elements(servers, bigarray))
+        own = [(part.stop - part.start) * element_bytes for part in parts]
         own[-1] += gradient.bytes - sum(own)
         sizes.append(own)
 
     def place(number: int, size: int) -> int:
-        server = None if servers > 1 and size >= bigarray * ELEMENT_BYTES else server_of(number, servers)
+        server = None if servers > 1 and size >= bigarray * element_bytes else server_of(number, servers)
         return SPREAD if server is None else server
 
     loads = [0] * servers
@@ -49,7 +51,7 @@ def make_units(profile: GradientProfile, servers: int, unit: int = 0, bigarray: 
         if len(own) == 1 and server != SPREAD:
             loads[server] += own[0]
     slices = [size for own in sizes if len(own) > 1 for size in own]
-    numbers = iter(slice_numbers(slices, loads, count(len(sizes) + SERVICE_KEYS)))
+    numbers = iter(slice_numbers(slices, loads, count(len(sizes) + service_keys(servers))))
     return [Unit(index, size, place(index if len(own) == 1 else next(numbers), size)) for index, own in enumerate(sizes) for size in own]
 
 

@@ -26,7 +26,7 @@ from prophet_mx.simulation.simulator import (
     simulate,
     worker_classes,
 )
-from prophet_mx.sizes import Traffic
+from prophet_mx.sizes import MAX_UNIT, Traffic
 from support.profiles import make_profile, network_like
 
 SCHEDULED = [policy for policy in POLICIES if policy != "plain"]
@@ -341,6 +341,15 @@ def test_many_workers_with_jitter_are_as_slow_as_the_slowest_of_them():
 
 
 # -- units and arguments ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("element_bytes", [2, 4])
+def test_what_is_sliced_at_all_is_on_one_server_each(element_bytes):
+    """A unit of 4 MB has as many elements as MXNet spreads, or twice as many in half precision."""
+    profile = make_profile([6 * 10**6, 4 * 10**6], [0.0] * 2, [0.0] * 2)
+    units = make_units(profile, 2, MAX_UNIT, element_bytes=element_bytes)
+    assert {unit.server for unit in units} == {0, 1} and max(unit.bytes for unit in units) < element_bytes * 10**6
+    assert {unit.server for unit in make_units(profile, 2)} == {SPREAD}
 
 
 def test_default_units_are_those_of_the_policy_in_the_agreed_order():
