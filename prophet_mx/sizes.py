@@ -53,6 +53,7 @@ UNIT_SECONDS = 0.004  # time on the wire of what limits are measured in where gr
 MIN_UNIT = 8_000  # bytes
 MAX_UNIT = 4_000_000  # bytes
 START_RATE = 125e6  # bytes/s where nothing was measured
+COPY_BYTES = 1_000_000  # of one copy between a device and the host, at the least: slices that are smaller are copied together
 _STEP = 1.05  # from one size to the next that is tried
 
 
@@ -88,10 +89,8 @@ def message_bytes(rate: float, message: float, servers: int) -> int:
 def smallest_unit(traffic: Traffic) -> float:
     """Bytes of the smallest unit that messages allow; see the top of this file.
 
-    >>> round(smallest_unit(Traffic([50_000_000], rate=62.5e6, message=0.0002)), -3)
-    26000.0
-    >>> smallest_unit(Traffic([50_000_000], rate=62.5e6, message=0.01))
-    1254290.0
+    >>> round(smallest_unit(Traffic([16_000_000], rate=62.5e6, message=0.0005)))
+    64314
     """
     total = sum(traffic.sizes)
     wire = total / ((traffic.rate or START_RATE) * traffic.servers)

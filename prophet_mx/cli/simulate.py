@@ -14,6 +14,7 @@ from ..simulation.cluster import MAX_MACHINES, Cluster
 from ..simulation.compute_times import with_compute
 from ..simulation.layout import PLAIN
 from ..simulation.simulator import POLICIES, Result, simulate
+from ..sizes import COPY_BYTES
 from .arguments import add_policies, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
 
 _EPILOG = """\
@@ -130,6 +131,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="compute times vary by up to this share, at random per worker and iteration " + zero,
     )
     add("--straggler", type=factor(1, 1e3), default=1.0, metavar="FACTOR", help="one worker's compute takes this much longer (default: 1)")
+    add(
+        "--copy-rate",
+        type=link_rate,
+        metavar="RATE",
+        help="what a worker's device copies to and from the host, each way (default: no limit)",
+    )
+    add("--copy-whole", action="store_true", help="gradients and values are copied as a whole, not slice by slice")
     add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="of the jitter (default: 0)")
     add("--iterations", type=whole(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
     add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
@@ -159,6 +167,8 @@ def _run(arguments: argparse.Namespace) -> int:
             server_byte_seconds=1 / arguments.server_rate if arguments.server_rate else 0.0,
             jitter=arguments.jitter,
             straggler=arguments.straggler,
+            copy_rate=arguments.copy_rate or 0.0,
+            copy_chunk=0 if arguments.copy_whole else COPY_BYTES,
         )
         for workers in arguments.workers
         for bandwidth in arguments.bandwidth

@@ -5,6 +5,7 @@ from typing import List, Tuple
 
 from ..errors import ConfigError
 from ..planning.bound import worker_rate
+from ..sizes import COPY_BYTES
 
 MAX_CLASSES = 8  # of workers, with jitter
 
@@ -24,6 +25,9 @@ class Cluster:
         seconds/byte).
     jitter : in each iteration a worker's compute times are multiplied by a factor drawn evenly from 1 - jitter to 1 + jitter.
     straggler : factor of the compute times of one worker.
+    copy_rate : what a worker's device copies to the host, and at the same time from it (bytes/s); 0: copies take no time.
+    copy_chunk : least bytes of one such copy, which has the priority of its gradient: slices that are smaller are copied together. 0: a
+        gradient is copied as a whole and, but for values that are not sliced, without priority.
 
     Raises
     ------
@@ -41,6 +45,8 @@ class Cluster:
     server_byte_seconds: float = 0.0
     jitter: float = 0.0
     straggler: float = 1.0
+    copy_rate: float = 0.0
+    copy_chunk: float = COPY_BYTES
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -60,6 +66,8 @@ _RANGES = {
     "servers": _COUNT,
     "jitter": (0.0, 0.99, "a number from 0 to 0.99"),
     "straggler": (1.0, 1e3, "a number from 1 to 1000"),
+    "copy_rate": (0.0, 1e13, "a number from 0 to 1e13 (bytes/s)"),
+    "copy_chunk": (0.0, 1e13, "a number from 0 to 1e13 (bytes)"),
 }
 
 

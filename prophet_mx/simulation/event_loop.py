@@ -2,11 +2,11 @@
 
 Everything that happens is a call at a time; :meth:`Simulation.run` makes them in order. What happens to a unit at one worker:
 
-    ready      backward has made its gradient
+    ready      backward has made its gradient, and it is on the host
     released   the scheduler lets it go: into the sending thread, then into its connection's queue
     drained    its last byte is acknowledged
     handled    the server has taken it in; when it has those of all workers, the answers go back
-    answered   the answer is back
+    answered   the answer is back; forward waits until it is on the device
 """
 
 import heapq
@@ -19,6 +19,7 @@ from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import message_bytes
 from .cluster import Cluster, connection_rate, message_time
+from .copies import TO_DEVICE, TO_HOST, Copy, CopyEngines, plan_copies
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
 from .layout import PLAIN, Unit
 from .worker import Worker
@@ -80,6 +81,7 @@ class Simulation:
         ]
         self.up, self.down = self._network(), self._network()
         for worker in self.workers:
+            worker.copies = CopyEngines(cluster.copy_rate)
             worker.meters = [DrainMeter(self.up, self._key(worker.number, server), cluster.rtt) for server in range(len(self.server_links))]
         self.server_free = [0.0] * len(self.server_links)
         self.handled = [[0] * len(units) for _ in self.server_links]  # workers whose message is in, per unit
@@ -91,18 +93,24 @@ class Simulation:
     # -- what stays the same -------------------------------------------------------------------------------------------------
 
     def _plan_steps(self, profile: GradientProfile) -> None:
-        """Units and time of each step, and units per gradient."""
+        """Copies and time of each step, units and copies per gradient."""
         ready = profile.backward_ready_times()
         self.step_of = [0] * len(ready)
         for number, step in enumerate(profile.steps):
             for index in step:
                 self.step_of[index] = number
         self.step_times = [ready[step[0]] for step in profile.steps]
-        self.step_units: List[List[int]] = [[] for _ in profile.steps]
+        self.copies = plan_copies(self.units, self.cluster.copy_chunk)
+        self.step_copies: List[List[Copy]] = [[] for _ in profile.steps]
+        self.copy_of = [0] * len(self.units)
         self.units_per_gradient = [0] * len(ready)
-        for number in sorted(range(len(self.units)), key=lambda number: self.units[number].gradient):
-            self.step_units[self.step_of[self.units[number].gradient]].append(number)
-            self.units_per_gradient[self.units[number].gradient] += 1
+        self.copies_per_gradient = [0] * len(ready)
+        for number, copy in enumerate(self.copies):
+            self.step_copies[self.step_of[copy.gradient]].append(copy)
+            self.units_per_gradient[copy.gradient] += len(copy.units)
+            self.copies_per_gradient[copy.gradient] += 1
+            for unit in copy.units:
+                self.copy_of[unit] = number
 
     def _plan_servers(self) -> None:
         """Classes of servers (the scheduler's links of each), and each unit's parts. Servers that hold only spread units are
@@ -196,14 +204,19 @@ class Simulation:
         factor = worker.draw(self.cluster.jitter)
         worker.backward_end = worker.clock = t + factor * self.backward
         worker.layer = 0
-        worker.unanswered = list(self.units_per_gradient)
+        worker.unanswered = [len(copy.units) for copy in self.copies]
+        worker.missing = list(self.copies_per_gradient)
         for step, time in enumerate(self.step_times):
             self._at(t + factor * time, t, self._ready, worker, step)
 
     def _ready(self, worker: Worker, step: int, t: float) -> None:
-        """A step's gradients are there: its units, most urgent first, as Module pushes them."""
+        """A step's gradients are there: they are copied to the host, most urgent first, as Module pushes them."""
         iteration = len(worker.starts) - 1
-        for unit in self.step_units[step]:
+        for copy in self.step_copies[step]:
+            self._copy(worker, TO_HOST, copy, t, self._on_host, worker, copy, iteration)
+
+    def _on_host(self, worker: Worker, copy: Copy, iteration: int, t: float) -> None:
+        for unit in copy.units:
             worker.times[0][unit] = t
             if self.plain:
                 self._release(worker, unit, t)
@@ -211,9 +224,28 @@ class Simulation:
                 worker.scheduler.ready(unit, iteration, t)
         self.eager.add(worker.number)
 
+    def _copy(self, worker: Worker, way: int, copy: Copy, t: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Between the device and the host; the call follows."""
+        if not self.cluster.copy_rate:
+            call(*arguments, t)
+            return
+        # Values that are not sliced are copied by the store itself, which always gives the priority on.
+        named = self.cluster.copy_chunk or way == TO_DEVICE and self.units_per_gradient[copy.gradient] == 1
+        worker.copies.push(way, copy.bytes, -copy.gradient if named else 0, call, arguments)
+        self._copies_begin(worker, t)
+
+    def _copies_begin(self, worker: Worker, t: float) -> None:
+        for end, call, arguments in worker.copies.begin(t):
+            self._at(end, t, self._copied, worker, call, arguments)
+
+    def _copied(self, worker: Worker, call: Callable[..., None], arguments: Tuple[Any, ...], t: float) -> None:
+        worker.copies.ended()
+        call(*arguments, t)
+        self._copies_begin(worker, t)
+
     def _compute_forward(self, worker: Worker, t: float) -> None:
         """A parameter has come at ``t``: give the device all layers that have theirs."""
-        while worker.layer < len(self.forward) and not worker.unanswered[worker.layer]:
+        while worker.layer < len(self.forward) and not worker.missing[worker.layer]:
             start = max(worker.clock, t)
             worker.clock = start + worker.factors[-1] * self.forward[worker.layer]
             worker.forward[worker.layer] = (start, worker.clock)
@@ -299,7 +331,13 @@ class Simulation:
         if not self.plain:
             worker.scheduler.done(unit, t)
             self.eager.add(worker.number)
-        gradient = self.units[unit].gradient
-        worker.unanswered[gradient] -= 1
-        if not worker.unanswered[gradient] and gradient == worker.layer:
+        number = self.copy_of[unit]
+        worker.unanswered[number] -= 1
+        if not worker.unanswered[number]:
+            copy = self.copies[number]
+            self._copy(worker, TO_DEVICE, copy, t, self._on_device, worker, copy.gradient)
+
+    def _on_device(self, worker: Worker, gradient: int, t: float) -> None:
+        worker.missing[gradient] -= 1
+        if not worker.missing[gradient] and gradient == worker.layer:
             self._compute_forward(worker, t)

@@ -4,6 +4,7 @@ import math
 import random
 from typing import Any, List, NamedTuple, Set, Tuple
 
+from .copies import CopyEngines
 from .fluid import DrainMeter
 
 
@@ -44,7 +45,9 @@ class Worker:
         self.clock = 0.0  # when the device has finished all the work it has been given
         self.layer = 0  # the next layer of forward
         self.forward = [(0.0, 0.0)] * gradients
-        self.unanswered = [0] * gradients  # units of this iteration that are missing, per gradient
+        self.copies: CopyEngines
+        self.unanswered: List[int] = []  # units of this iteration whose answers are missing, per copy to the device
+        self.missing = [0] * gradients  # such copies of this iteration that are missing, per gradient
         self.parts_left = [0] * units
         self.poll_at = math.inf
         self.sender_free = self.receiver_free = 0.0

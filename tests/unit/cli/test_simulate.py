@@ -87,13 +87,16 @@ def test_the_command_s_options_reach_the_simulation(profile_file):
         0.1,
         "--straggler",
         1.2,
+        "--copy-rate",
+        "2GB",
+        "--copy-whole",
         "--seed",
         7,
         "--iterations",
         4,
     )
     profile = network_like().scaled(0.5, 0.5)
-    cluster = Cluster(118e6, 2, 1, 2e-4, 300, 2e-5, 3e-5, 1e-9, 0.1, 1.2)
+    cluster = Cluster(118e6, 2, 1, 2e-4, 300, 2e-5, 3e-5, 1e-9, 0.1, 1.2, 2e9, 0)
     seconds = {policy: simulate(profile, cluster, policy, seed=7, iterations=4).seconds for policy in ("plain", "priority")}
     line = done.stdout.splitlines()[2].split()
     assert len(done.stdout.splitlines()) == 3 and line[0] == "priority", done.stderr
@@ -125,6 +128,7 @@ def test_a_recorded_profile_needs_a_compute_time(tmp_path):
         ("--message-time", "3h"),
         ("--jitter", "2"),
         ("--straggler", "0.5"),
+        ("--copy-rate", "0"),
         ("--compute", "0"),
         ("--size", "inf"),
         ("--seed", "x"),

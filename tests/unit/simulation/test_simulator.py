@@ -13,6 +13,7 @@ from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
+from prophet_mx.simulation.copies import TO_DEVICE, TO_HOST, CopyEngines
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
 from prophet_mx.simulation.simulator import (
     MAX_CLASSES,
@@ -68,6 +69,7 @@ ONE = make_profile([10**6], [0.01], [0.02])
         (Cluster(RATE, 1, 1, server_byte_seconds=2e-9), 0.052),
         (Cluster(RATE, 1, 1, straggler=3), 0.11),
         (Cluster(RATE, 2, 1, straggler=3), 0.12),  # up alone, down together
+        (Cluster(RATE, 1, 1, copy_rate=1e9), 0.052),  # to the host and back
     ],
 )
 def test_one_gradient(policy, cluster, seconds):
@@ -125,6 +127,30 @@ def test_communication_alone_is_a_pipeline():
     for policy in SCHEDULED:
         bounded = simulate(make_profile([10**7], [0.0], [0.0]), Cluster(RATE, 1, 1), policy, units, window=2 * 10**6, lead=4 * 10**6)
         assert bounded.seconds == pytest.approx(0.11, rel=0.02)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_copies_of_slices_overlap_with_the_wire(policy):
+    """Ten units of 10 ms on the wire, of 1 ms to copy: together 10 ms each way before and after all, in pieces of two units 2 ms."""
+    units = [Unit(0, 10**6, 0)] * 10
+    seconds = {}
+    for chunk in (0, 10**6, 2 * 10**6):
+        cluster = Cluster(RATE, 1, 1, copy_rate=1e9, copy_chunk=chunk)
+        profile = make_profile([10**7], [0.0], [0.0])
+        seconds[chunk] = simulate(profile, cluster, policy, units, window=2 * 10**6, lead=4 * 10**6).seconds
+    assert seconds == {0: pytest.approx(0.13), 10**6: pytest.approx(0.112), 2 * 10**6: pytest.approx(0.114)}
+
+
+def test_copies_go_by_priority_and_two_one_way_hold_up_one_the_other():
+    engines, ended = CopyEngines(1e9), []
+    for name, way, size, priority in (("a", TO_HOST, 1e6, -5), ("b", TO_HOST, 2e6, -5), ("c", TO_DEVICE, 1e6, -5), ("d", TO_HOST, 1e6, -1)):
+        engines.push(way, size, priority, ended.append, (name,))
+    events = [(end, arguments[0]) for end, _, arguments in engines.begin(0.0)]
+    assert events == [(pytest.approx(0.001), "d"), (pytest.approx(0.002), "a")] and engines.begin(0.0005) == []
+    for now in (0.001, 0.002):
+        engines.ended()
+        events += [(end, arguments[0]) for end, _, arguments in engines.begin(now)]
+    assert events[2:] == [(pytest.approx(0.004), "b"), (pytest.approx(0.003), "c")]
 
 
 def test_a_straggler_determines_the_time():
@@ -186,6 +212,8 @@ def jobs(draw):
         server_byte_seconds=draw(st.sampled_from([0.0, 1e-9])),
         jitter=draw(st.sampled_from([0.0, 0.0, 0.3])),
         straggler=draw(st.sampled_from([1.0, 1.0, 1.5])),
+        copy_rate=draw(st.sampled_from([0.0, 1e8])),
+        copy_chunk=draw(st.sampled_from([0, 100000, 1e12])),
     )
     units = [
         unit._replace(server=draw(st.integers(SPREAD if cluster.servers > 1 else 0, cluster.servers - 1)))
@@ -382,6 +410,8 @@ def test_odd_bytes_are_not_lost():
         ("message_bytes", math.inf),
         ("jitter", 1.0),
         ("straggler", 0.5),
+        ("copy_rate", -1),
+        ("copy_chunk", math.nan),
     ],
 )
 def test_a_wrong_cluster_is_named(field, value):
