@@ -89,7 +89,7 @@ def message_bytes(rate: float, message: float, servers: int) -> int:
 def smallest_unit(traffic: Traffic) -> float:
     """Bytes of the smallest unit that messages allow; see the top of this file.
 
-    >>> round(smallest_unit(Traffic([16_000_000], rate=62.5e6, message=0.0005)))
+    >>> int(smallest_unit(Traffic([16_000_000], rate=62.5e6, message=0.0005)))
     64314
     """
     total = sum(traffic.sizes)

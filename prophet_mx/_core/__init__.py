@@ -11,12 +11,14 @@ Each unit's .pxd file says what it is for and what the others may call. A unit k
     drain                       how many bytes of each link have drained
     events, recorder            the timeline
     driver                      has a scheduler, a drain and a recorder, and the lock that guards them
+    copies                      between a caller's arrays and ours
     ops, parameter, arrival     what is pushed onto MXNet's engine
     alarm                       the last word of a process that does not end
 """
 
 from .alarm import alarm
 from .arrival import Arrival
+from .copies import cpu_arrays_are_plain, plain
 from .drain import POLL_TIMES
 from .driver import Driver
 from .events import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW
@@ -41,6 +43,8 @@ __all__ = [
     "Recorder",
     "Scheduler",
     "alarm",
+    "cpu_arrays_are_plain",
     "load_mxnet",
+    "plain",
     "tcp_sample",
 ]

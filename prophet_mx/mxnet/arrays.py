@@ -6,9 +6,10 @@ from typing import Any, List, Sequence, Tuple
 import mxnet as mx
 from mxnet.base import NDArrayHandle, check_call
 
-from ..planning.partition import Slice
+from ..planning.partition import Slice, together
 from .keys import Shape
 
+Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
 Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
 
 
@@ -41,3 +42,25 @@ def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: 
         return buffer, [buffer]
     flat = buffer.reshape((-1,))
     return buffer, [alias(flat[part.start : part.stop]) for part in parts]
+
+
+def new_chunks(buffer: mx.nd.NDArray, units: Sequence[mx.nd.NDArray], parts: Sequence[Slice], least: int) -> List[Chunk]:
+    """The units of a buffer, in the order of ``parts``, in chunks of ``least`` bytes or more; none if one chunk would have them all."""
+    counts = together([shape_of(unit).bytes for unit in units], least)
+    if len(counts) < 2:
+        return []
+    flat = buffer.reshape((-1,))
+    chunks: List[Chunk] = []
+    first = 0
+    for count in counts:
+        start, stop = parts[first].start, parts[first + count - 1].stop
+        chunks.append((units[first] if count == 1 else alias(flat[start:stop]), count, start, stop))
+        first += count
+    return chunks
+
+
+def flat_parts(array: mx.nd.NDArray, chunks: Sequence[Chunk]) -> List[mx.nd.NDArray]:
+    """The elements of each chunk, in the memory of an array that is known to be plain."""
+    with mx.autograd.pause():
+        flat = array.reshape((-1,))
+        return [flat[start:stop] for _, _, start, stop in chunks]

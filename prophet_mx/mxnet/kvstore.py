@@ -298,7 +298,7 @@ class ScheduledKVStore(KVStore):
         super().pull(parameter.keys, parameter.arrays, priority)
         parameter.native.join()
         for target in as_list(out):
-            parameter.native.unpack(target.handle.value)
+            parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)
 
     def _check_all(self, keys: Any, values: Any, outs: Any = None) -> None:

@@ -8,17 +8,20 @@ from mxnet.kvstore import KVStore
 
 from .. import _core
 from ..planning.partition import Slice
-from .arrays import Arrays, new_arrays, shape_of
+from ..sizes import COPY_BYTES
+from .arrays import Arrays, Chunk, flat_parts, new_arrays, new_chunks, shape_of
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
 
 logger = logging.getLogger("prophet_mx")
 
+WHOLE = -1  # the place of all chunks together
+
 
 class Parameter:
     """A gradient on the scheduled path, and its buffer."""
 
-    __slots__ = ("native", "units", "buffer", "keys", "arrays", "gradient", "iteration")
+    __slots__ = ("native", "units", "buffer", "keys", "arrays", "chunks", "gradient", "iteration")
 
     def __init__(
         self,
@@ -27,6 +30,7 @@ class Parameter:
         buffer: mx.nd.NDArray,
         keys: List[Key],
         arrays: List[mx.nd.NDArray],
+        chunks: List[Chunk],
         gradient: int,
     ) -> None:
         self.native = native
@@ -34,6 +38,7 @@ class Parameter:
         self.buffer = buffer
         self.keys = keys  # of its units
         self.arrays = arrays  # of its units: the buffer itself, or aliases of its slices
+        self.chunks = chunks  # in which it is copied, if there are several
         self.gradient = gradient
         self.iteration = -1  # the caller's iteration in which it was last pushed
 
@@ -67,7 +72,7 @@ class Parameters:
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducer: Optional[KVStore] = None  # sums over several devices with MXNet's own code
-        self._reduced: Set[int] = set()
+        self._reduced: Dict[Tuple[int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole
 
     def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
         """Whether a key's values can be scheduled; the log says once if not."""
@@ -82,9 +87,12 @@ class Parameters:
     def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
         """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
         gradient = self._keys.gradient(key)
+        parts = self._layout.slices.get(key, ())
         buffer, arrays = self._made.pop(key, (None, []))
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
-            buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), self._layout.slices.get(key, ()))
+            buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
+        # Only a parameter whose gradients are plain: others have to be copied as a whole.
+        chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
         keys = self._layout.keys_of(key)
         if self._layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
@@ -99,8 +107,9 @@ class Parameters:
             store.value,
             buffer.handle.value,
             [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)],
+            [(array.handle.value, *where) for array, *where in chunks],
         )
-        self._by_key[key] = Parameter(native, units, buffer, keys, arrays, gradient)
+        self._by_key[key] = Parameter(native, units, buffer, keys, arrays, chunks, gradient)
         return self._by_key[key]
 
     def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
@@ -110,15 +119,27 @@ class Parameters:
     def pack(self, parameter: Parameter, sources: List[mx.nd.NDArray], priority: int) -> None:
         """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
         if len(sources) == 1:
-            parameter.native.pack(sources[0].handle.value)
+            parameter.native.pack(sources[0].handle.value, priority)
             return
+        if parameter.chunks and all(_core.plain(source.handle.value) for source in sources):
+            parts = zip(*(flat_parts(source, parameter.chunks) for source in sources))
+            for place, (chunk, same_parts) in enumerate(zip(parameter.chunks, parts)):
+                self._reduce(parameter.gradient, place, list(same_parts), chunk[0], priority)
+            return
+        parameter.native.gather()
+        self._reduce(parameter.gradient, WHOLE, sources, parameter.buffer, priority)
+        parameter.native.scatter()
+
+    def _reduce(self, gradient: int, place: int, sources: List[mx.nd.NDArray], total: mx.nd.NDArray, priority: int) -> None:
+        """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours."""
         if self._reducer is None:
             self._reducer = mx.kv.create("device" if self._device else "local")
-        if parameter.gradient not in self._reduced:
-            self._reduced.add(parameter.gradient)
-            self._reducer.init(parameter.gradient, parameter.buffer)
-        self._reducer.push(parameter.gradient, sources, priority)
-        self._reducer.pull(parameter.gradient, parameter.buffer, priority)
+        key = self._reduced.get((gradient, place))
+        if key is None:
+            key = self._reduced[gradient, place] = len(self._reduced)
+            self._reducer.init(key, total)
+        self._reducer.push(key, sources, priority)
+        self._reducer.pull(key, total, priority)
 
     def make(self, key: Key, sample: mx.nd.NDArray, parts: Sequence[Slice]) -> Arrays:
         """The buffer of a parameter before its first push, where another gradient, ``sample``, is."""

@@ -5,7 +5,7 @@ by itself. Units never cross gradients, so a parameter that is not pushed in som
 """
 
 from numbers import Integral
-from typing import Any, List, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from ..config import shown
 from ..errors import ConfigError
@@ -70,6 +70,26 @@ def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[
     if unit > 0 and most * element_bytes >= MIN_UNIT:
         parts = max(parts, min(MAX_PARTS, -(-elements // most)))
     return [Slice(elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
+
+
+def together(sizes: Sequence[int], least: int) -> List[int]:
+    """How many neighbours at a time have ``least`` bytes or more; all together if they have less.
+
+    >>> together([400, 400, 400, 400, 400], 800)
+    [2, 3]
+    >>> together([900, 900], 800), together([100, 100], 800), together([], 800)
+    ([1, 1], [2], [])
+    """
+    counts: List[int] = []
+    count = size = 0
+    for one in sizes:
+        count, size = count + 1, size + one
+        if size >= least:
+            counts.append(count)
+            count = size = 0
+    if count and counts:
+        counts[-1] += count
+    return counts or [count] * bool(count)
 
 
 def _need_whole(name: str, value: Any, least: int) -> int:

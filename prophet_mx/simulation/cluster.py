@@ -26,8 +26,8 @@ class Cluster:
     jitter : in each iteration a worker's compute times are multiplied by a factor drawn evenly from 1 - jitter to 1 + jitter.
     straggler : factor of the compute times of one worker.
     copy_rate : what a worker's device copies to the host, and at the same time from it (bytes/s); 0: copies take no time.
-    copy_chunk : least bytes of one such copy, which has the priority of its gradient: slices that are smaller are copied together. 0: a
-        gradient is copied as a whole and, but for values that are not sliced, without priority.
+    copy_chunk : least bytes of one such copy: slices that are smaller are copied together. Copies go by the priority of their gradient,
+        values before gradients. 0: a gradient is copied as a whole and, but for values that are not sliced, without priority.
 
     Raises
     ------

@@ -231,7 +231,8 @@ class Simulation:
             return
         # Values that are not sliced are copied by the store itself, which always gives the priority on.
         named = self.cluster.copy_chunk or way == TO_DEVICE and self.units_per_gradient[copy.gradient] == 1
-        worker.copies.push(way, copy.bytes, -copy.gradient if named else 0, call, arguments)
+        first = len(self.forward) if self.cluster.copy_chunk and way == TO_DEVICE else 0  # values before gradients
+        worker.copies.push(way, copy.bytes, first - copy.gradient if named else 0, call, arguments)
         self._copies_begin(worker, t)
 
     def _copies_begin(self, worker: Worker, t: float) -> None:

@@ -22,7 +22,7 @@ CASES = {
     "compression": ("two_bit",),
 }
 
-# Group, servers and policy; 'sliced' where also small arrays are cut.
+# Group, servers and policy; 'sliced' where also small arrays are cut, 'chunked' where their slices are copied one or two at a time.
 RUNS = [
     ("module_on_store", 1, "prophet"),
     ("module_on_store", 2, "prophet sliced"),
@@ -33,6 +33,7 @@ RUNS = [
     ("trainer_sparse", 2, "prophet"),
     ("loops", 1, "prophet"),
     ("loops", 2, "fifo sliced"),
+    ("loops", 1, "prophet sliced chunked"),
     ("compression", 2, "prophet sliced"),
     ("module_on_store", 2, "credit sliced"),
     ("trainer_on_store", 2, "prophet-icpp21 sliced"),
@@ -60,6 +61,7 @@ def run_once(group, servers, how, seed, light, extra):
     if how:
         env["PROPHET_POLICY"] = how.split()[0]
         env["PROPHET_UNIT"] = "160" if "sliced" in how else "auto"
+        env.update({"COPY_BYTES": "150"} if "chunked" in how else {})
     with tempfile.TemporaryDirectory(prefix="prophet-test-") as directory:
         try:
             job = run_cluster(JOB, 2, servers, env=env, args=[group, variant, directory, seed], timeout=120, light=light)

@@ -18,6 +18,7 @@ cdef struct EngineContext:
 
 cdef enum:
     DEV_CPU = 1
+    DEV_GPU = 2
     DEFAULT_STORAGE = 0
     FN_ASYNC = 4
 
@@ -27,20 +28,21 @@ cdef struct MXApi:                  # begins with the functions of MXNET_FUNCTIO
     const char* (*get_last_error)() noexcept nogil
     int (*engine_push_async_nd)(async_fn, void*, void (*)(void*) noexcept nogil, void*, void**, int, void**, int,
                                 const int*, int, const char*, bint) noexcept nogil
-    int (*get_op_handle)(const char*, void**) noexcept nogil
-    int (*imperative_invoke)(void*, int, void**, int*, void***, int, const char**, const char**) noexcept nogil
     int (*autograd_set_recording)(int, int*) noexcept nogil
     int (*array_shape)(void*, int*, const int64_t**) noexcept nogil         # in memory of the calling thread, until its next call
     int (*array_type)(void*, int*) noexcept nogil
     int (*array_storage)(void*, int*) noexcept nogil
+    int (*array_context)(void*, int*, int*) noexcept nogil
+    int (*array_reshape)(void*, int, int64_t*, bint, void**) noexcept nogil
+    int (*array_slice)(void*, int64_t, int64_t, void**) noexcept nogil
+    int (*array_free)(void*) noexcept nogil
     int (*kv_push)(void*, uint32_t, const int*, void**, int) noexcept nogil
     int (*kv_push_ex)(void*, uint32_t, const char**, void**, int) noexcept nogil
     int (*kv_pushpull)(void*, uint32_t, const int*, uint32_t, const int*, void**, void**, int) noexcept nogil
     int (*kv_pushpull_ex)(void*, uint32_t, const char**, uint32_t, const char**, void**, void**, int) noexcept nogil
-    void* op_copyto
+    void* copier
 
 cdef MXApi MX
 
 cdef int need_mxnet() except -1
 cdef int mx_check(int code) except -1
-cdef int copy_array(void* source, void* target) noexcept nogil

@@ -1,23 +1,24 @@
 """MXNet's C functions: see mxapi.pxd."""
 from libc.stdint cimport uintptr_t
 
-MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "NNGetOpHandle", "MXImperativeInvoke",
-                   "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64", "MXNDArrayGetDType", "MXNDArrayGetStorageType",
+MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64",
+                   "MXNDArrayGetDType", "MXNDArrayGetStorageType", "MXNDArrayGetContext", "MXNDArrayReshape64", "MXNDArraySlice64",
+                   "MXNDArrayFree",
                    "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull", "MXKVStorePushPullEx")
 
 
 cdef object mxnet_error = RuntimeError          # what a failed call raises
 
 
-def load_mxnet(dict addresses, type error not None) -> None:
+def load_mxnet(dict addresses, type error not None, size_t copier) -> None:
     """Take MXNet's functions: ``addresses`` maps each name of MXNET_FUNCTIONS to its address in the loaded library; a failed call raises
-    ``error``, which is MXNet's own."""
+    ``error``, which is MXNet's own. ``copier`` is the handle of a 'device' store with key 0, which is never freed."""
     cdef void** functions = <void**>&MX
     global mxnet_error
     mxnet_error = error
     for i, name in enumerate(MXNET_FUNCTIONS):
         functions[i] = <void*><uintptr_t>addresses[name]
-    mx_check(MX.get_op_handle(b"_copyto", &MX.op_copyto))
+    MX.copier = <void*>copier
 
 
 cdef int need_mxnet() except -1:
@@ -32,19 +33,3 @@ cdef int mx_check(int code) except -1:
     if code != 0:
         raise mxnet_error((<bytes>MX.get_last_error()).decode("utf-8", "replace"))
     return 0
-
-
-cdef int copy_array(void* source, void* target) noexcept nogil:
-    """Push MXNet's own whole-array copy (any device, any internal layout) and return its code. Never blocks."""
-    cdef:
-        int count = 1, previous = 0, code
-        void* inputs[1]
-        void* targets[1]
-        void** outputs = targets
-    inputs[0] = source
-    targets[0] = target
-    MX.autograd_set_recording(0, &previous)          # a copy of ours is no part of the caller's autograd graph
-    code = MX.imperative_invoke(MX.op_copyto, 1, inputs, &count, &outputs, 0, NULL, NULL)
-    if previous:
-        MX.autograd_set_recording(1, &previous)
-    return code

@@ -14,6 +14,7 @@ cdef int push_gate(EngineContext* context, Driver driver, int unit, int64_t iter
 cdef int push_done(EngineContext* context, Driver driver, int unit, void* array, bint pulled) except -1
 cdef int push_landed(Driver driver, int first, int count, int64_t iteration, void** arrays, int n_arrays) except -1
 cdef int push_join(EngineContext* context, void** arrays, int n_arrays, void* buffer) except -1
+cdef int push_split(EngineContext* context, void* buffer, void** arrays, int n_arrays) except -1
 cdef int push_arrival(int* state, void* array) except -1
 cdef bint mark_forgotten(int* state) noexcept nogil
 cdef bint has_arrived(int* state) noexcept nogil

@@ -91,6 +91,11 @@ cdef int push_join(EngineContext* context, void** arrays, int n_arrays, void* bu
     return push(join_op, NULL, context, arrays, n_arrays, &buffer, 1, b"prophet_join")
 
 
+cdef int push_split(EngineContext* context, void* buffer, void** arrays, int n_arrays) except -1:
+    """The other way round: these parts of the buffer have their values when it has."""
+    return push(join_op, NULL, context, &buffer, 1, arrays, n_arrays, b"prophet_split")
+
+
 cdef void join_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     complete(on_complete)
 

@@ -1,10 +1,13 @@
 """One scheduled parameter: the engine ops of its data path, pushed by the caller's thread.
 
-  pack    the caller's gradient -> buffer           MXNet's whole-array copy, so any device and any internal layout is safe
+  pack    the caller's gradient -> buffer           a copy by MXNet
   gate    per unit: told to the scheduler, completes on release
   send    per unit: the wrapped store's own request
   done    per unit: the request was answered
   unpack  buffer -> the caller's array              again MXNet's copy
+
+A large buffer is packed and unpacked in chunks, of one slice or several each: the first slice leaves when it is here, and what has come
+back need not wait for the last. Where only the whole of the caller's array can be copied (copies.pxd), all chunks wait for that.
 
 Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
 """
@@ -12,9 +15,10 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
+from .copies cimport copy_array, copy_part, is_plain, of_values
 from .driver cimport Driver
-from .mxapi cimport DEFAULT_STORAGE, MX, EngineContext, copy_array, mx_check, need_mxnet
-from .ops cimport OWN_CONTEXT, SHARED_CONTEXT, push_done, push_gate, push_join, push_landed
+from .mxapi cimport DEFAULT_STORAGE, MX, EngineContext, mx_check, need_mxnet
+from .ops cimport OWN_CONTEXT, SHARED_CONTEXT, push_done, push_gate, push_join, push_landed, push_split
 
 ctypedef const char* cstr
 
@@ -28,6 +32,11 @@ cdef struct Part:
     int int_key
     const char* str_key
 
+cdef struct Chunk:                  # neighbouring parts that are copied at once
+    void* array                     # NDArray handle of their bytes: that of the part itself if it is one
+    int count                       # parts
+    int64_t start, stop             # elements of the buffer
+
 
 cdef class Parameter:
     """The data path of one parameter.
@@ -38,20 +47,23 @@ cdef class Parameter:
     store : handle of the wrapped KVStore
     buffer : handle of the worker's own array for this parameter
     parts : a list of (unit index, array handle, key); keys are all str or all int
+    chunks : a list of (array handle, number of parts, first element, end), in the order of the parts; one of the whole buffer by default
     """
     cdef:
         Driver driver
         void* store
         void* buffer
         Part* parts
-        int n_parts
+        Chunk* chunks
+        int n_parts, n_chunks
         int dimensions, type        # of the buffer: what an array of this parameter must have
         int64_t* shape
+        int64_t elements
         bint str_keys, sliced
         EngineContext* context      # of the ops of its units
         list key_bytes              # keeps the C strings alive
 
-    def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None):
+    def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None, chunks=()):
         need_mxnet()
         self.driver = driver
         self.store = <void*>store
@@ -76,6 +88,7 @@ cdef class Parameter:
         if self.n_parts > 0 and driver.scheduler.units[self.parts[0].unit].bytes >= SMALL_UNIT:
             self.context = &OWN_CONTEXT
         self.read_buffer()
+        self.read_chunks(list(chunks) or [(buffer, self.n_parts, 0, self.elements)])
 
     cdef int read_buffer(self) except -1:
         cdef const int64_t* shape
@@ -85,10 +98,25 @@ cdef class Parameter:
         if self.shape == NULL:
             raise MemoryError()
         memcpy(self.shape, shape, self.dimensions * sizeof(int64_t))
+        self.elements = 1
+        for i in range(self.dimensions):
+            self.elements *= shape[i]
+        return 0
+
+    cdef int read_chunks(self, list chunks) except -1:
+        if sum(count for _, count, _, _ in chunks) != self.n_parts:
+            raise ValueError(f"chunks of {self.n_parts} parts, not of these: {chunks}")
+        self.chunks = <Chunk*>calloc(max(1, len(chunks)), sizeof(Chunk))
+        if self.chunks == NULL:
+            raise MemoryError()
+        self.n_chunks = len(chunks)
+        for i, (array, count, start, stop) in enumerate(chunks):
+            self.chunks[i] = Chunk(<void*><size_t>array, count, start, stop)
         return 0
 
     def __dealloc__(self):
         free(self.parts)
+        free(self.chunks)
         free(self.shape)
 
     def fits(self, size_t array) -> bool:
@@ -106,12 +134,24 @@ cdef class Parameter:
     def pushpull(self, size_t source, size_t target, int64_t iteration, int priority) -> None:
         """pack, send, unpack for one gradient array and one array to receive the value."""
         cdef void* out = <void*>target
-        mx_check(copy_array(<void*>source, self.buffer))
+        self.pack(source, priority)
         self.send_and_receive(iteration, priority, &out, 1)
 
-    def pack(self, size_t source) -> None:
+    cpdef pack(self, size_t source, int priority):
         """Copy a gradient into the buffer."""
-        mx_check(copy_array(<void*>source, self.buffer))
+        cdef int i
+        if self.n_chunks > 1 and not is_plain(<void*>source):
+            self.gather()
+            copy_array(<void*>source, self.buffer, priority)
+            self.scatter()
+            return
+        for i in range(self.n_chunks):
+            self.copy_chunk(&self.chunks[i], <void*>source, True, priority)
+
+    cdef int copy_chunk(self, Chunk* chunk, void* array, bint pack, int priority) except -1:
+        if self.n_chunks > 1:
+            return copy_part(array, self.elements, chunk.start, chunk.stop, chunk.array, pack, priority)
+        return copy_array(array, self.buffer, priority) if pack else copy_array(self.buffer, array, priority)
 
     def push(self, int64_t iteration, int priority) -> None:
         """Send the packed buffer; nothing is received."""
@@ -131,9 +171,17 @@ cdef class Parameter:
         finally:
             free(outs)
 
-    def unpack(self, size_t target) -> None:
-        """Copy the buffer, once all its slices are here, into a caller's array."""
-        mx_check(copy_array(self.buffer, <void*>target))
+    cpdef unpack(self, size_t target, int priority):
+        """Copy the buffer, as its slices come, into a caller's array."""
+        cdef int i
+        priority = of_values(priority)
+        if self.n_chunks > 1 and not is_plain(<void*>target):
+            self.gather()
+            copy_array(self.buffer, <void*>target, priority)
+            self.scatter()
+            return
+        for i in range(self.n_chunks):
+            self.copy_chunk(&self.chunks[i], <void*>target, False, priority)
 
     cdef int send_and_receive(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
         cdef int i
@@ -143,7 +191,7 @@ cdef class Parameter:
         else:
             self.send(iteration, priority, &self.buffer, 1)
             for i in range(n_outs):
-                mx_check(copy_array(self.buffer, outs[i]))
+                self.unpack(<size_t>outs[i], priority)
         if self.driver.recorder is not None:
             self.landed(iteration, outs, n_outs)
         return 0
@@ -152,10 +200,15 @@ cdef class Parameter:
         """Gate, request and done of every unit. With `outs` the reply brings the value: to these arrays, or to the slices of a
         sliced parameter."""
         cdef Part* part
-        cdef int i, code
+        cdef Chunk* chunk = self.chunks
+        cdef int i, code, left = chunk.count
         for i in range(self.n_parts):
             part = &self.parts[i]
-            push_gate(self.context, self.driver, part.unit, iteration, part.array, &self.buffer, 1 if self.sliced else 0)
+            if left == 0:
+                chunk += 1
+                left = chunk.count
+            left -= 1
+            push_gate(self.context, self.driver, part.unit, iteration, part.array, &chunk.array, 1 if chunk.count > 1 else 0)
             code = self.request(part, priority, &part.array if self.sliced and n_outs else outs,
                                 1 if self.sliced and n_outs else n_outs)
             # Also after a refused request: the gate is on the engine already.
@@ -165,10 +218,11 @@ cdef class Parameter:
         return 0
 
     cdef int request(self, Part* part, int priority, void** outs, int n_outs) noexcept:
-        """The wrapped store's own push, or pushpull to n_outs arrays; its code."""
+        """The wrapped store's own push, or pushpull to n_outs arrays, to which it copies the value; its code."""
         cdef int[MAX_OUTS] int_keys
         cdef cstr[MAX_OUTS] str_keys
         cdef int i
+        priority = of_values(priority)
         for i in range(n_outs):
             int_keys[i] = part.int_key
             str_keys[i] = part.str_key
@@ -180,21 +234,51 @@ cdef class Parameter:
             return MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &part.array, outs, priority)
         return MX.kv_push(self.store, 1, &part.int_key, &part.array, priority)
 
-    def join(self) -> None:
-        """Make the buffer wait for all its slices; nothing to do for a whole parameter."""
+    cpdef join(self):
+        """Make each chunk wait for its parts; nothing to do for those of one."""
         cdef void** arrays
-        cdef int i
+        cdef int i, part, first = 0
         if not self.sliced:
             return
         arrays = <void**>malloc(self.n_parts * sizeof(void*))
         if arrays == NULL:
             raise MemoryError()
         try:
-            for i in range(self.n_parts):
-                arrays[i] = self.parts[i].array
-            push_join(self.context, arrays, self.n_parts, self.buffer)
+            for part in range(self.n_parts):
+                arrays[part] = self.parts[part].array
+            for i in range(self.n_chunks):
+                if self.chunks[i].count > 1:
+                    push_join(self.context, arrays + first, self.chunks[i].count, self.chunks[i].array)
+                first += self.chunks[i].count
         finally:
             free(arrays)
+
+    cpdef gather(self):
+        """Make the buffer wait for all its chunks, before it is used as a whole."""
+        self.whole(True)
+
+    cpdef scatter(self):
+        """Make all chunks wait for the buffer, after that."""
+        self.whole(False)
+
+    cdef int whole(self, bint gathered) except -1:
+        cdef int i
+        cdef void** arrays
+        if self.n_chunks == 1:
+            return 0
+        arrays = <void**>malloc(self.n_chunks * sizeof(void*))
+        if arrays == NULL:
+            raise MemoryError()
+        try:
+            for i in range(self.n_chunks):
+                arrays[i] = self.chunks[i].array
+            if gathered:
+                push_join(self.context, arrays, self.n_chunks, self.buffer)
+            else:
+                push_split(self.context, self.buffer, arrays, self.n_chunks)
+        finally:
+            free(arrays)
+        return 0
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
         """For the timeline: tell when what was pulled into this array is there."""

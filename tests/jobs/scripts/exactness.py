@@ -55,6 +55,15 @@ class Job:
     def bytes_scheduled(self):
         return self.store.stats().get("bytes", 0) if self.scheduled else 0
 
+    def copies(self, step):
+        """With COPY_BYTES slices are copied in chunks of that, as on GPUs; in every third step arrays may not be plain."""
+        if self.scheduled and "COPY_BYTES" in os.environ:
+            from prophet_mx import _core
+            from prophet_mx.mxnet import parameters
+
+            parameters.COPY_BYTES = int(os.environ["COPY_BYTES"])
+            _core.cpu_arrays_are_plain(step % 3 < 2)
+
     def settle(self):
         """Plain MXNet lets a push overtake an earlier one of another array, and then adds up the wrong ones; not so the wrapper."""
         if not self.scheduled:
@@ -430,6 +439,7 @@ def loop(job, keys, compressed=False):
     pushed = 0
 
     for step in range(6):
+        job.copies(step)
         grads = [mx.nd.array(job.rows(*shape, salt=100 * step + i)) for i, shape in enumerate(shapes)]
         if step == 3:  # lists of keys, one call for all
             store.push(keys, grads)
@@ -474,6 +484,7 @@ def loops(job):
         store.init("double", mx.nd.ones((50, 7)))
         outs = [mx.nd.zeros((50, 7), ctx=mx.cpu(k)) for k in range(2)]
         for step in range(4):
+            job.copies(step)
             grads = [mx.nd.array(job.rows(50, 7, salt=7 * step + k), ctx=mx.cpu(k)) for k in range(2)]
             if step % 2:
                 store.pushpull("double", grads, out=outs)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prophet_mx import ConfigError
 from prophet_mx.planning import partition
-from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.planning.partition import cut, together, unit_bytes
 from prophet_mx.sizes import LEAST_SHARE, MAX_UNIT, MIN_UNIT, MOST_SHARE, SLICE_SHARE, Traffic, parts_of
 
 
@@ -40,6 +40,16 @@ def test_no_slice_reaches_the_number_of_elements_that_mxnet_spreads_over_servers
     slices = cut(elements, element_bytes, unit, most)
     assert slices[0].start == 0 and slices[-1].stop == elements and all(one.stop == other.start for one, other in zip(slices, slices[1:]))
     assert max(part.stop - part.start for part in slices) <= most
+
+
+@given(sizes=st.lists(st.integers(1, 1000)), least=st.integers(1, 3000))
+def test_neighbours_together_have_enough_and_no_fewer_would(sizes, least):
+    counts = together(sizes, least)
+    assert sum(counts) == len(sizes) and all(counts)
+    groups = [[sizes.pop(0) for _ in range(count)] for count in counts]
+    if len(groups) > 1:
+        assert all(sum(group) >= least for group in groups)
+        assert all(sum(group[:-1]) < least for group in groups[:-1])
 
 
 TRAFFIC = st.builds(
