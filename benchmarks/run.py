@@ -190,7 +190,16 @@ def run_method(
 ) -> Job:
     """Run one job; ``spans`` as in Task. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
-    task = Task("", options.warmup + options.iterations + 1, method.wrap, method.pushpull, spans, cell.slowdown, cell.jitter or 0.0)
+    task = Task(
+        "",
+        options.warmup + options.iterations + 1,
+        method.wrap,
+        method.pushpull,
+        spans,
+        cell.slowdown,
+        cell.jitter or 0.0,
+        cell.copy or 0.0,
+    )
     with turn(options.lock), Stolen() as stolen:
         return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)
 

@@ -45,6 +45,7 @@ class Cell:
     scale : factor on all sizes.
     slow : the last worker computes by this factor longer than the others; the bound is that worker's own.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
+    copy : bytes/s that the emulated device copies to the host, and at the same time from it; without it copies take no time of the device.
 
     Of rho, compute and scale two may be given; ``compute`` is 1 s unless rho and scale are. Sizes follow from rho and compute,
     compute from rho and scale.
@@ -59,6 +60,7 @@ class Cell:
     scale: Optional[float] = None
     slow: Optional[float] = None
     jitter: Optional[float] = None
+    copy: Optional[float] = None
 
     def __post_init__(self) -> None:
         if None not in (self.rho, self.compute, self.scale):
@@ -77,6 +79,7 @@ class Cell:
             "scale": float,
             "slow": float,
             "jitter": float,
+            "copy": parse_rate,
         }
         values = {}
         for setting in settings:
@@ -94,8 +97,13 @@ class Cell:
         return cls(profile, **values)
 
     def __str__(self) -> str:
-        shown = [f"{f.name}={getattr(self, f.name):g}" for f in fields(self)[1:] if f.name != "rate" and getattr(self, f.name) is not None]
-        return ",".join([self.profile] + shown + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
+        shown = [
+            f"{f.name}={getattr(self, f.name):g}"
+            for f in fields(self)[1:]
+            if f.name not in ("rate", "copy") and getattr(self, f.name) is not None
+        ]
+        copy = [] if self.copy is None else [f"copy={self.copy / 1e9:g}GB"]
+        return ",".join([self.profile] + shown + copy + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
 
     def load(self, goodput: float) -> Load:
         """Scale the profile to this cell for links that carry ``goodput`` bytes/s. Raises ProfileError."""

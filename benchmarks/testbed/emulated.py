@@ -10,16 +10,22 @@ makes. The worker thus runs ahead exactly as far as MXNet does.
 Every gradient carries stamps, one float in 1024, that depend on worker, parameter and iteration; every forward operation
 checks that its parameters hold the sum of all workers' stamps of the iteration before. All other elements are zero and are
 checked at the end.
+
+With ``Task.copy`` gradients and parameters are in the memory of the emulated device, and the copies to and from the host go through its
+copy engines (copies.pxd): those that prophet_mx asks for, or those that a plain store makes on a GPU. With TESTBED_COPIES=whole prophet_mx
+takes the arrays for ones of which it may copy only the whole.
 """
 
 import ctypes
 import json
+import os
 import random
 import resource
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import psutil
 
@@ -42,6 +48,7 @@ class Task:
     spans : whether to keep when each operation ran.
     slowdown : compute time of worker i times ``slowdown[i]``, if given.
     jitter : each operation's time is its own times a random number between ``1 - jitter`` and ``1 + jitter``.
+    copy : bytes/s of the device's copies, each way; 0: they take no time of the device. With it ``wrap`` needs ``pushpull``.
     """
 
     profile: str
@@ -51,6 +58,7 @@ class Task:
     spans: bool = False
     slowdown: Tuple[float, ...] = ()
     jitter: float = 0.0
+    copy: float = 0.0
 
     def save(self, path: str) -> None:
         with open(path, "w") as file:
@@ -187,18 +195,20 @@ def train(task: Task) -> Dict[str, Any]:
 
         kv = ScheduledKVStore(kv)
     stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
-    with Accelerator() as accelerator:
+    with ExitStack() as stack:
+        accelerator = stack.enter_context(Accelerator())
         model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch, task.jitter)
         names = [gradient.name for gradient in model.profile.gradients]
         kv.broadcast(names, model.weights, out=model.weights)
         mx.nd.waitall()
+        device = stack.enter_context(_CopyingDevice(task, model)) if task.copy else None
         kv._barrier()
         begin, cpu, calls = time.monotonic(), _cpu_seconds(), []
         for iteration in range(task.iterations):
             model.forward(iteration)
             model.backward(iteration)
             before = time.perf_counter()
-            _update(kv, task.pushpull, names, model)
+            _update(kv, task.pushpull, names, model, device)
             calls.append(time.perf_counter() - before)
             model.output.wait_to_read()
         memory = psutil.Process().memory_info().rss
@@ -223,14 +233,38 @@ def train(task: Task) -> Dict[str, Any]:
     }
 
 
-def _update(kv: Any, pushpull: bool, names: List[str], model: Model) -> None:
+class _CopyingDevice(ExitStack):
+    """The copy engines of the device that a model is on, and where a plain store has its arrays on the host."""
+
+    def __init__(self, task: Task, model: Model) -> None:
+        import mxnet as mx
+
+        from prophet_mx import _core
+
+        from .copies import CopyEngines
+
+        super().__init__()
+        if task.wrap and not task.pushpull:
+            raise ValueError("with copy engines a wrapped store is called by pushpull")
+        _core.cpu_arrays_are_plain(os.environ.get("TESTBED_COPIES") != "whole")  # no operator of MXNet touches them
+        self.engines = self.enter_context(CopyEngines(task.copy, model.gradients + model.weights))
+        self.hosts = None if task.wrap else [mx.nd.zeros(weight.shape) for weight in model.weights]
+
+
+def _update(kv: Any, pushpull: bool, names: List[str], model: Model, device: Optional[_CopyingDevice]) -> None:
     """As Module updates its parameters on the store."""
     for index, name in enumerate(names):
+        gradient, weight = model.gradients[index], model.weights[index]
+        if device is not None and device.hosts is not None:
+            gradient = weight = device.hosts[index]
+            device.engines.copy(model.gradients[index], gradient)  # without priority, as the store's own copy to the host
         if pushpull:
-            kv.pushpull(name, model.gradients[index], out=model.weights[index], priority=-index)
+            kv.pushpull(name, gradient, out=weight, priority=-index)
         else:
-            kv.push(name, model.gradients[index], priority=-index)
-            kv.pull(name, out=model.weights[index], priority=-index)
+            kv.push(name, gradient, priority=-index)
+            kv.pull(name, out=weight, priority=-index)
+        if device is not None and device.hosts is not None:
+            device.engines.copy(weight, model.weights[index], -index)
 
 
 def _cpu_seconds() -> float:

@@ -26,7 +26,7 @@ setup(
                 extra_compile_args=["-O2", "-std=gnu11", "-pthread"],
                 extra_link_args=["-pthread"],
             )
-            for name in ("accelerator", "stream")
+            for name in ("accelerator", "copies", "stream")
         ],
         include_path=[str(HERE.parents[1] / "_ext")],
         language_level=3,
