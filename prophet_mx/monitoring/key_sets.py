@@ -13,17 +13,12 @@ class KeySets:
     """One worker's record, by gradient name. Called by the thread that pushes."""
 
     def __init__(self) -> None:
-        self._now: Set[str] = set()
         self._before: Optional[Set[str]] = None
         self._lines = 0
 
-    def pushed(self, name: str) -> None:
-        """A parameter was pushed in the running iteration."""
-        self._now.add(name)
-
-    def iteration_ends(self, iteration: int) -> None:
-        """The iteration of this number pushes nothing more."""
-        before, self._before, self._now = self._before, self._now, set()
+    def iteration_ends(self, iteration: int, pushed: Set[str]) -> None:
+        """The iteration of this number has pushed these, and pushes nothing more."""
+        before, self._before = self._before, pushed
         if before is None or before == self._before or self._lines >= LINES:
             return
         self._lines += 1

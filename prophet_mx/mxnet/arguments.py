@@ -10,6 +10,7 @@ import operator
 from typing import Any, List, Optional, Type
 
 import mxnet as mx
+from mxnet.ndarray import NDArray
 
 from .. import _core
 from ..config import shown
@@ -136,11 +137,11 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
 
 def fit(native: "_core.Parameter", given: Any) -> bool:
     """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them; fast, as every call asks."""
-    arrays = as_list(given)
-    try:
-        return 0 < len(arrays) <= MAX_DEVICES and all([native.fits(array.handle.value) for array in arrays])
-    except AttributeError:  # something in it is no array
-        return False
+    arrays = given if isinstance(given, (list, tuple)) else (given,)
+    for array in arrays:
+        if not (isinstance(array, NDArray) and native.fits(array.handle.value)):
+            return False
+    return 0 < len(arrays) <= MAX_DEVICES
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -121,29 +121,33 @@ class ScheduledPath:
 
     def next_iteration(self, parameter: Parameter) -> int:
         """The caller's iteration: a new one begins when a parameter is pushed again."""
+        if parameter.gradient == self._clock:
+            self._clock_pushed()
+        if parameter.iteration == self._iteration:
+            self._iteration_begins()
+        parameter.iteration = self._iteration
+        return self._iteration
+
+    def _clock_pushed(self) -> None:
+        """Even if something failed here: the other workers count on the messages."""
         exchange = self._exchange
-        if exchange is not None and parameter.gradient == self._clock and self.parameters.compression == 1:
-            # Even if something failed here: the other workers count on the messages.
+        if exchange is not None and self.parameters.compression == 1:
             self._guarded(
                 "the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again)
             )
-        begins = parameter.iteration == self._iteration
-        self._iteration += begins
-        parameter.iteration = self._iteration
+
+    def _iteration_begins(self) -> None:
+        """All that is done once per iteration, so that a push has little to do."""
+        ended, self._iteration = self._iteration, self._iteration + 1
         if self._fail.reason:
-            return self._iteration
+            return
         try:
-            if begins:
-                self._key_sets.iteration_ends(self._iteration - 1)
-                self._metrics.iteration(self._iteration, self.driver)
-                self._learner.iteration_begins(
-                    self._iteration, self.parameters.names, self.parameters.sizes, self.parameters.unit_gradients
-                )
-            self._key_sets.pushed(self.parameters.names[parameter.gradient])
+            self._key_sets.iteration_ends(ended, self.parameters.pushed_in(ended))
+            self._metrics.iteration(self._iteration, self.driver)
+            self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes, self.parameters.unit_gradients)
         except Exception as error:  # nothing of ours may stop training
             self.driver.record(False)
             self._fail("the profile", error)
-        return self._iteration
 
     # -- the first push ------------------------------------------------------------------------------------------------------
 

@@ -221,8 +221,7 @@ class ScheduledKVStore(KVStore):
             for i, name in enumerate(key):
                 self.pushpull(name, value[i], None if out is None else out[i], priority)
             return
-        self._check(key, value, out)
-        parameter = self._path.parameters.get(key) or self._schedule(key, value)
+        parameter = self._check(key, value, out) or self._schedule(key, value)
         if parameter is None:
             super().pushpull(key, value, out, priority)
             return
@@ -251,14 +250,12 @@ class ScheduledKVStore(KVStore):
             for i, name in enumerate(key):
                 self.push(name, value[i], priority)
             return
-        self._check(key, value)
-        parameter = self._path.parameters.get(key) or self._schedule(key, value)
+        parameter = self._check(key, value) or self._schedule(key, value)
         if parameter is None:
             super().push(key, value, priority)
             return
-        sources = as_list(value)
         iteration = self._path.next_iteration(parameter)
-        self._path.parameters.pack(parameter, sources, priority)
+        self._path.parameters.pack(parameter, as_list(value), priority)
         parameter.native.push(iteration, priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
@@ -307,8 +304,8 @@ class ScheduledKVStore(KVStore):
         for i, key in enumerate(keys):
             self._check(key, values[i] if values is not None else None, None if outs is None else outs[i])
 
-    def _check(self, key: Any, value: Any, out: Any = None) -> None:
-        """The arguments of one key's push or pushpull."""
+    def _check(self, key: Any, value: Any, out: Any = None) -> Optional[Parameter]:
+        """The arguments of one key's push or pushpull; the parameter, if it was pushed before."""
         try:
             parameter = None if self._path is None else self._path.parameters.get(key)
         except TypeError:  # not even a thing that a dict can hold
@@ -317,6 +314,7 @@ class ScheduledKVStore(KVStore):
             check_transfer(
                 self._keys, key, (None,) if value is None else value, out, self._optimizer is not None, parameter and parameter.buffer
             )
+        return parameter
 
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
         """Put a key on the scheduled path at its first push; None if it is not scheduled."""

@@ -147,6 +147,10 @@ class Parameters:
         self._made[key] = new_arrays(shape.shape, shape.dtype, _host(sample), parts)
         return self._made[key]
 
+    def pushed_in(self, iteration: int) -> Set[str]:
+        """The names of those that were last pushed in this iteration."""
+        return {self.names[parameter.gradient] for parameter in self._by_key.values() if parameter.iteration == iteration}
+
     def places(self) -> List[Tuple[int, int, int]]:
         """Each unit with its rank and position in the orders of the layout."""
         return [

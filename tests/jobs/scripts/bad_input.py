@@ -87,7 +87,9 @@ def transfers(keys):
         [array, mx.nd.ones((3,))],
         [array] * 65,
         Foreign(),
+        mx.sym.Variable("symbol"),
         [Foreign()],
+        [mx.sym.Variable("symbol")],
     ]
     bad_priorities = [None, "high", 1.5, 2**40, []]
     cases = []

@@ -8,9 +8,7 @@ from prophet_mx.monitoring.key_sets import LINES, KeySets
 def run(sets):
     record = KeySets()
     for iteration, names in enumerate(sets):
-        for name in names:
-            record.pushed(name)
-        record.iteration_ends(iteration)
+        record.iteration_ends(iteration, set(names))
 
 
 def test_a_frozen_and_a_new_parameter_are_named(caplog):
