@@ -26,6 +26,7 @@ class Scheduler:
     inverted_bytes: int
     iterations: int
     first_answers: int
+    first_ahead: int
     wait_seconds: float
     first_seconds: float
 

@@ -60,9 +60,9 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     """What happened from one sample to a later one.
 
     Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``unit_wait_seconds`` (mean over
-    units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit); ``utilisation``
-    (share of the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers,
-    as measured last).
+    units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit);
+    ``first_ahead_bytes`` (mean, unanswered on its link when that became ready: what was in front of it); ``utilisation`` (share of
+    the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers, as measured last).
     """
 
     def grown(name: str) -> float:
@@ -79,6 +79,7 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
         "blocks": grown("blocks") / iterations,
         "unit_wait_seconds": grown("wait_seconds") / max(1, grown("units")),
         "first_wait_seconds": grown("first_seconds") / max(1, grown("first_answers")),
+        "first_ahead_bytes": grown("first_ahead") / max(1, grown("first_answers")),
         "utilisation": min(1.0, did / could) if could > 0 else 0.0,
         "link_rate": sum(b["rate"] for _, b in links) / max(1, len(links)),
     }
@@ -91,8 +92,8 @@ def line(earlier: Sample, later: Sample) -> str:
         f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each, "
         f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
         f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
-        f"{1e3 * found['first_wait_seconds']:.1f} ms, link {100 * found['utilisation']:.0f}% used, "
-        f"{format_rate(found['link_rate'])} to a server"
+        f"{1e3 * found['first_wait_seconds']:.1f} ms with {found['first_ahead_bytes'] / 1e3:.0f} KB in front of it, "
+        f"link {100 * found['utilisation']:.0f}% used, {format_rate(found['link_rate'])} to a server"
     )
 
 
@@ -221,6 +222,7 @@ _COUNTERS = {
 _GAUGES = {
     "iteration_seconds": "Mean time of the newest iterations.",
     "first_wait_seconds": "Mean time from ready to answered of the most urgent unit in the newest iterations.",
+    "first_ahead_bytes": "Mean bytes in front of the most urgent unit when it became ready in the newest iterations.",
     "utilisation": "Share of the link used in the newest iterations while there was something to send, 0 to 1.",
 }
 

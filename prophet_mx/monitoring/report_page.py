@@ -95,6 +95,7 @@ def rows(figures: Figures) -> List[Tuple[str, float, str]]:
         _row("iteration", 1000 * figures.seconds, "ms"),
         _row("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
         _row("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
+        _row("first layer: in front of it when it became ready", figures.middle([i.ahead for i in figures.iterations]) / 1e3, "KB"),
         _row("links busy", 100 * figures.utilisation, "%"),
         _row("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
         _row("sent per iteration", sent / 1e6, "MB"),

@@ -43,7 +43,8 @@ class FirstLayer:
 @dataclass(frozen=True)
 class Iteration:
     """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``utilisation`` is the share of the time in
-    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send."""
+    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send; ``ahead`` are the bytes
+    that were sent and not answered when the first layer's gradient became ready: what was in front of it."""
 
     number: int
     begin: float
@@ -55,6 +56,7 @@ class Iteration:
     utilisation: float
     bytes: int
     idle: float
+    ahead: int
 
     @property
     def seconds(self) -> float:
@@ -173,6 +175,7 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
         min(1.0, busy / links / max(1e-9, end - begin)),
         sum(trace.units[unit].bytes for unit in passages),
         sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps),
+        sum(trace.units[unit].bytes for unit, passage in passages.items() if passage.released < slowest.ready < passage.answered),
     )
 
 

@@ -315,6 +315,7 @@ class ScheduledPath:
                 for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes")
             },
             "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
+            "first_ahead": state["first_ahead"] / max(1, state["first_answers"]),
             "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
             "rates": [link["rate"] for link in links],
             "message_seconds": self._agreed.message if self._agreed else 0.0,

@@ -393,6 +393,7 @@ class ScheduledKVStore(KVStore):
         ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (what left with them;
         the rest left one by one); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
         (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
+        ``first_ahead`` (mean bytes that were sent and not answered on its link when it became ready: what was in front of it);
         ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server);
         ``message_seconds`` (what a message takes a worker while all workers send as many as they can, 0 if that was not measured);
         ``unit_bytes`` (what large gradients are cut into, 0 if they are whole); ``steps`` (list of lists of parameter names) and

@@ -318,7 +318,7 @@ cdef class Driver:
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
         cdef BlockScheduler s = self.scheduler
-        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, overhead, answers
+        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, overhead, answers, ahead
         cdef double wait, first, sending
         cdef int i, n = s.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
@@ -327,7 +327,7 @@ cdef class Driver:
         self.acquire()
         iterations, units, size = s.iterations, s.units_released, s.bytes_released
         blocks, block_units, block_bytes = s.blocks, s.block_units, s.block_bytes
-        inverted, overhead, answers = s.inverted_bytes, s.overhead, s.first_answers
+        inverted, overhead, answers, ahead = s.inverted_bytes, s.overhead, s.first_answers, s.first_ahead
         wait, first, sending = s.wait_seconds, s.first_seconds, sending_until(&s.activity, now())
         for i in range(n):
             states[i] = s.state_of(i)
@@ -336,7 +336,7 @@ cdef class Driver:
             return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "block_units": block_units,
                     "block_bytes": block_bytes, "inverted_bytes": inverted,
                     "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers,
-                    "first_seconds": first, "links": [as_dict(&states[i]) for i in range(n)]}
+                    "first_seconds": first, "first_ahead": ahead, "links": [as_dict(&states[i]) for i in range(n)]}
         finally:
             free(states)
 

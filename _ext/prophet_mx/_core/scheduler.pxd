@@ -49,7 +49,7 @@ cdef class BlockScheduler:
         # statistics
         readonly int64_t units_released, bytes_released, inverted_bytes, iterations
         readonly int64_t blocks, block_units, block_bytes       # gradient blocks, and what left with them
-        readonly int64_t first_answers
+        readonly int64_t first_answers, first_ahead     # ahead: bytes, see on_ready()
         readonly double wait_seconds, first_seconds
 
     cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil
@@ -75,6 +75,8 @@ cdef class BlockScheduler:
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
     cdef int64_t share(self, int index) noexcept nogil
     cdef int64_t cost(self, Unit* unit) noexcept nogil
+    cdef int64_t unanswered_on(self, int link) noexcept nogil
+    cdef int64_t sent_bytes(self, int latest) noexcept nogil
     cdef void release(self, int index, double t) noexcept nogil
     cdef void assemble(self, int index, double t) noexcept nogil
     cdef int need_unit(self, int unit) except -1

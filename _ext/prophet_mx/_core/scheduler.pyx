@@ -172,8 +172,27 @@ cdef class BlockScheduler:
         if steps_ready(&self.steps, unit.gradient, iteration, t):
             self.iterations += 1
         heap_push(self.units, self.heap_of(unit), index)
+        if unit.rank == 0:
+            self.first_ahead += self.unanswered_on(unit.link)
         if unit.link != WIDE:
             backlog_begins(&self.links[unit.link], t)
+
+    cdef int64_t unanswered_on(self, int link) noexcept nogil:
+        """Payload bytes sent and not answered: what is in front of a unit that becomes ready now. For WIDE on all links."""
+        cdef int64_t total = 0
+        cdef int i
+        for i in range(self.n_links):
+            if link == i or link == WIDE:
+                total += self.sent_bytes(self.queues[i].sent)
+        total += self.sent_bytes(self.wide_sent) // (1 if link == WIDE else self.n_links)
+        return total
+
+    cdef int64_t sent_bytes(self, int latest) noexcept nogil:
+        cdef int64_t total = 0
+        while latest >= 0:
+            total += self.units[latest].bytes
+            latest = self.units[latest].sent_before
+        return total
 
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil:
         """The link's peer has acknowledged `total` bytes since the start."""

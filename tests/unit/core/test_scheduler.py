@@ -129,6 +129,19 @@ def test_the_older_iteration_is_more_urgent():
     assert model.sent == [2, 1, 0]
 
 
+def test_what_is_in_front_of_the_most_urgent_unit_is_counted():
+    """On its own link: the bytes of sent units without an answer, and its share of what is spread."""
+    scheduler = Scheduler("fifo", 2)
+    sizes = [(100, 0), (3000, 0), (5000, 1), (8000, WIDE)]
+    for gradient, (size, link) in enumerate(sizes):
+        scheduler.add_unit(size, link, gradient)
+    for unit in (1, 2, 3):
+        scheduler.ready(unit, 0, 0.0)
+    assert sorted(scheduler.decide(0.0)[0]) == [1, 2, 3]
+    scheduler.ready(0, 0, 1.0)
+    assert scheduler.first_ahead == 3000 + 8000 // 2
+
+
 def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due():
     """1 MB/s and a step due in 20 ms: 20 kB may be out at once. At the moment it is due, a small window's worth."""
 

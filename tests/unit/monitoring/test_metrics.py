@@ -20,7 +20,9 @@ tensorboard = pytest.importorskip("tensorboardX")
 
 
 def state(**changes):
-    values = dict.fromkeys(("units", "bytes", "blocks", "wait_seconds", "inverted_bytes", "first_seconds", "first_answers"), 0)
+    values = dict.fromkeys(
+        ("units", "bytes", "blocks", "wait_seconds", "inverted_bytes", "first_seconds", "first_answers", "first_ahead"), 0
+    )
     return {**values, "links": [{"rate": 1e6, "backlog_seconds": 0.0, "backlog_bytes": 0}], **changes}
 
 
@@ -36,6 +38,7 @@ def test_what_happened_between_two_samples():
             wait_seconds=0.4,
             first_seconds=1.5,
             first_answers=15,
+            first_ahead=200_000,
             links=[{"rate": 2e6, "backlog_seconds": 0.5, "backlog_bytes": 750000}],
         ),
     )
@@ -47,6 +50,7 @@ def test_what_happened_between_two_samples():
             "blocks": 1,
             "unit_wait_seconds": 0.02,
             "first_wait_seconds": 0.05,
+            "first_ahead_bytes": 20_000,
             "utilisation": 0.75,
             "link_rate": 2e6,
         }

@@ -28,6 +28,7 @@ def test_the_figures_of_a_trace_whose_times_are_known(tmp_path):
         "unpack": 0.001,
         "total": 0.026,
     }
+    assert {iteration.ahead for iteration in found.iterations} == {4_000_000}
     assert found.utilisation == pytest.approx(0.5)
     assert [iteration.idle for iteration in found.iterations] == pytest.approx([0.04] * 4)
     assert [round(share, 6) for share in busy_shares(found.trace, found.median, 4)] == [1, 1, 0, 0]
