@@ -66,7 +66,7 @@ TRAFFIC = st.builds(
 def test_a_unit_keeps_within_its_limits_and_grows_with_what_a_message_costs(traffic):
     size = unit_bytes("prophet", traffic)
     assert MIN_UNIT <= size <= MAX_UNIT
-    assert size <= unit_bytes("prophet", traffic._replace(message=max(2 * traffic.message, 0.2)))
+    assert size <= unit_bytes("prophet", traffic._replace(message=10.0))
 
 
 @given(TRAFFIC)
