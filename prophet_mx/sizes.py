@@ -36,6 +36,10 @@ its bytes: a server that has a hundred tiny messages before it is as far from an
 messages were best (ResNet-50 on 4 workers and 2 servers at 500 Mbit/s, 150 ms, 200 us a message: 1.12 of the bound if only bytes count,
 1.09 so).
 
+**Not done.** The window could shrink to what the link carries until a more urgent step is due, so that less is in front of it. In 16
+simulated cells of 150 ms (2 to 64 workers) that cost more than it gained: 1.047 of the bound in the mean without it; 1.051, 1.065 and 1.086
+where it began half a window, one, and two windows before the step. What the link carries while it is nearly empty is lost for good.
+
 With many workers a unit takes long on a worker's share of the link; then the window is little more than one unit, and the lead limit than
 three. With few, round trip and REACTION are what counts.
 """

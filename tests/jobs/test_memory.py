@@ -69,7 +69,7 @@ COPIES = """
 import mxnet as mx, psutil
 from prophet_mx import ScheduledKVStore
 
-kv = ScheduledKVStore(mx.kv.create("dist_sync"), bandwidth=25e6)
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=100_000)
 values, outs = ([mx.nd.ones((1_000_000,)) for _ in range(15)] for _ in range(2))
 for key, out in enumerate(outs):
     kv.broadcast(key, out, out=out)

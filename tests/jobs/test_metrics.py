@@ -19,7 +19,7 @@ JOB = """
     from tensorboardX import SummaryWriter
 
     port, logs = int(sys.argv[1]), sys.argv[2]
-    kv = ScheduledKVStore(mx.kv.create("dist_sync"), metrics_port=port, log_every=10)
+    kv = ScheduledKVStore(mx.kv.create("dist_sync"), metrics_port=port, log_every=10, unit=80000)      # no gradient is cut
     writer = SummaryWriter(os.path.join(logs, str(kv.rank)))
     scalars = ScalarLogger(kv, writer, every=10)
     keys, shape = [str(i) for i in range(5)], (20000,)
