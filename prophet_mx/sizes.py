@@ -11,15 +11,21 @@ hide behind the wire; at 1 queues grow without limit. So the unit is the smalles
 
     n * m <= share * D / R
 
-n counts small gradients too, which cannot be merged: where they alone take most of the share, slices may still take SLICE_SHARE.
+n counts small gradients too, which cannot be merged: where they alone take most of the share, slices may still take half of it.
 With slices alone (n = D / u) and servers as the limit (R = servers / workers * B, m = workers / servers * c) this is u = B * c / share:
-what a server's link of rate B carries in the time c of a message, times two if the share is a half, whatever the number of workers.
+what a server's link of rate B carries in the time c of a message, times four if the share is a quarter.
 
 How large the share may be depends on what a larger one is worth. What is in front of the first layer is a few units, which take a worker
-servers * m / share; relative to the iteration that is x / share with x = servers * m / (D / R). What messages cost grows slowly with the
-share at first, then steeply: about with its fourth power. The sum is least where the share grows with the fifth root of x. In sweeps of
-the simulator over 2 to 256 workers (benchmarks/sizes.py) 0.5 was best, or as good as the best, up to x = 0.002, 0.8 at x = 0.02 and 1 at
-0.09. Above 1 times explode.
+servers * m / share; relative to the iteration that is x / share with x = servers * m / (D / R). What messages cost grows with the share.
+The sum is least where the share grows with the square root of x:
+
+    share = SHARE * sqrt(x)
+
+In sweeps of the simulator over 2 to 256 workers (benchmarks/sizes.py) 0.25 to 0.5 was as good as the best at x = 0.002, 0.8 at x = 0.02,
+and 1 at 0.09. Above 1 times explode. Where there is a choice the share is the smaller one: the cost is measured while nothing else is
+done, and in a job bytes take time of the same processors. In long iterations x is small, and so is the share: two workers and two servers
+at 1 Gbit/s on two cores, ResNet-50 with 1 s of compute (x = 0.0005), took 1.14 of the bound with a share of 0.5, 1.08 with 0.25, 1.03 as
+it is now.
 
 **Window.** Bytes in flight to a server below which the next unit goes. The link must not run dry before a release reaches it, which takes
 a round trip and REACTION, the time in which threads are woken; and a unit must be able to leave while the one before it does:
@@ -44,11 +50,11 @@ With many workers a unit takes long on a worker's share of the link; then the wi
 three. With few, round trip and REACTION are what counts.
 """
 
+import math
 from typing import NamedTuple, Sequence
 
-LEAST_SHARE, MOST_SHARE = 0.5, 0.95  # of the time on the wire: what messages of all units may take of the busiest process
-SHARE_FROM = 0.002  # x up to which the share is the least
-SLICE_SHARE = 0.25  # of the same: what those of slices may take in any case
+SHARE = 5.6
+LEAST_SHARE, MOST_SHARE = 0.05, 0.95  # of the time on the wire
 MESSAGE_SECONDS = 0.00025  # time of a server for a message where nothing was measured
 UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 REACTION = 0.001  # seconds until a thread that is woken sends
@@ -94,18 +100,18 @@ def smallest_unit(traffic: Traffic) -> float:
     """Bytes of the smallest unit that messages allow; see the top of this file.
 
     >>> int(smallest_unit(Traffic([16_000_000], rate=62.5e6, message=0.0005)))
-    64314
+    127338
     """
     total = sum(traffic.sizes)
     wire = total / ((traffic.rate or START_RATE) * traffic.servers)
     message = traffic.message or MESSAGE_SECONDS * max(1.0, traffic.workers / traffic.servers)
-    share = min(MOST_SHARE, LEAST_SHARE * max(1.0, traffic.servers * message / wire / SHARE_FROM) ** 0.2) if wire else LEAST_SHARE
+    share = min(MOST_SHARE, max(LEAST_SHARE, SHARE * math.sqrt(traffic.servers * message / wire))) if wire else LEAST_SHARE
     unit = min(MAX_UNIT, max(MIN_UNIT, total / traffic.servers * UNIT_SHARE))
     while unit < MAX_UNIT:
         parts = [parts_of(size, unit) for size in traffic.sizes]
         slices = sum(count for count in parts if count > 1)
         whole = len(parts) - sum(count > 1 for count in parts)
-        if slices * message <= max(share * wire - whole * message, SLICE_SHARE * wire):
+        if slices * message <= max(share * wire - whole * message, share / 2 * wire):
             break
         unit *= _STEP
     return min(MAX_UNIT, unit)
