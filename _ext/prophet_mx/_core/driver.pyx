@@ -26,7 +26,7 @@ from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_con
                      pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t, pthread_create, pthread_join,
                      pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock, timespec)
 from .recorder cimport Recorder
-from .scheduler cimport ALL, BlockScheduler, LinkState, as_dict, copy_steps
+from .scheduler cimport ALL, BlockScheduler, LinkState, as_dict, check_taken, copy_steps
 from .tcpinfo import tcp_sample
 from .unit cimport IDLE, SENT, WIDE, Unit, UnitState
 
@@ -213,7 +213,11 @@ cdef class Driver:
 
     def unit_known(self, int64_t unit, int64_t message=0) -> None:
         """Take the sizes of the layout before any unit is ready; see Scheduler.set_unit()."""
-        self.scheduler.take_unit(unit, message)
+        cdef int code
+        self.acquire()
+        code = self.scheduler.take_unit(unit, message)
+        pthread_mutex_unlock(&self.lock)
+        check_taken(code, unit, message)
 
     def policy_known(self, str policy) -> None:
         """Go by this policy, before any unit is ready."""

@@ -6,7 +6,7 @@ from libc.stdlib cimport free
 from .invariants cimport broken
 from .link cimport sending_until
 from .policy cimport order_of
-from .scheduler cimport BlockScheduler, LinkState, as_dict, copy_steps
+from .scheduler cimport BlockScheduler, LinkState, as_dict, check_taken, copy_steps
 from .unit cimport IDLE, SENT
 
 
@@ -50,7 +50,7 @@ cdef class Scheduler(BlockScheduler):
     def set_unit(self, int64_t unit, int64_t message=0) -> None:
         """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate; and the
         bytes that a link carries in the time that a server takes for a message. ValueError while something is unanswered."""
-        self.take_unit(unit, message)
+        check_taken(self.take_unit(unit, message), unit, message)
 
     def set_place(self, int unit, int64_t rank, int64_t position) -> None:
         """Change the unit's urgency, from its next request on, and its position in the total order, at once."""

@@ -54,7 +54,7 @@ cdef class BlockScheduler:
 
     cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil
-    cdef int take_unit(self, int64_t unit, int64_t message) except -1
+    cdef int take_unit(self, int64_t unit, int64_t message) noexcept nogil
     cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
@@ -83,4 +83,5 @@ cdef class BlockScheduler:
     cdef int need_link(self, int link) except -1
 
 cdef dict as_dict(LinkState* state)
+cdef int check_taken(int code, int64_t unit, int64_t message) except -1
 cdef int copy_steps(step_of, due, int** steps, double** dues) except -1

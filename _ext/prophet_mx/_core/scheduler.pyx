@@ -143,10 +143,10 @@ cdef class BlockScheduler:
         self.steps.n_steps = n_steps
         return 0
 
-    cdef int take_unit(self, int64_t unit, int64_t message) except -1:
-        """Take the sizes of the layout; ValueError while something is unanswered, which counts by them."""
+    cdef int take_unit(self, int64_t unit, int64_t message) noexcept nogil:
+        """Take the sizes of the layout; -1 if one is negative, or while something is unanswered, which counts by them."""
         if unit < 0 or message < 0 or self.n_sent > 0:
-            raise ValueError(f"unit={unit}, message={message}: neither may be negative, and no unit may be unanswered ({self.n_sent} are)")
+            return -1
         self.limits.unit = unit
         self.limits.message = message
         return 0
@@ -450,6 +450,13 @@ cdef dict as_dict(LinkState* state):
     return {"released": link.released, "drained": link.drained, "unanswered": state.unanswered, "rate": link.rate, "rtt": link.rtt,
             "measured": bool(link.measured), "window": state.window, "lead": state.lead, "ready": state.ready,
             "backlog_seconds": link.backlog_seconds, "backlog_bytes": link.backlog_bytes}
+
+
+cdef int check_taken(int code, int64_t unit, int64_t message) except -1:
+    """ValueError if take_unit() has refused."""
+    if code < 0:
+        raise ValueError(f"unit={unit}, message={message}: neither may be negative, and no unit may be unanswered")
+    return 0
 
 
 cdef int copy_steps(step_of, due, int** steps, double** dues) except -1:
