@@ -73,6 +73,7 @@ cdef class BlockScheduler:
     cdef bint lead_allows(self, int index) noexcept nogil
     cdef bint is_head(self, int link, int index) noexcept nogil
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
+    cdef int64_t payload(self, Unit* unit) noexcept nogil
     cdef int64_t share(self, int index) noexcept nogil
     cdef int64_t cost(self, Unit* unit) noexcept nogil
     cdef int64_t unanswered_on(self, int link) noexcept nogil

@@ -351,15 +351,18 @@ cdef class BlockScheduler:
             i = other.sent_before
         return total
 
+    cdef int64_t payload(self, Unit* unit) noexcept nogil:
+        """The unit's part for each of its links."""
+        return unit.bytes // self.n_links if unit.link == WIDE else unit.bytes
+
     cdef int64_t share(self, int index) noexcept nogil:
         """Bytes that the unit puts on each of its links."""
-        cdef Unit* unit = &self.units[index]
-        return (unit.bytes // self.n_links if unit.link == WIDE else unit.bytes) + self.overhead
+        return self.payload(&self.units[index]) + self.overhead
 
     cdef int64_t cost(self, Unit* unit) noexcept nogil:
         """What the unit counts for as unanswered, on each of its links. A server takes time for each message, whatever its size:
         without that, a hundred tiny ones would be nothing, and an urgent one would wait behind all of them."""
-        return (unit.bytes // self.n_links if unit.link == WIDE else unit.bytes) + self.limits.message
+        return self.payload(unit) + self.limits.message
 
     cdef void release(self, int index, double t) noexcept nogil:
         cdef Unit* unit = &self.units[index]
