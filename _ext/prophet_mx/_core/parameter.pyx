@@ -55,6 +55,8 @@ cdef class Parameter:
         void* buffer
         Part* parts
         Chunk* chunks
+        void** part_arrays          # of all parts, and of all chunks, as ops take them
+        void** chunk_arrays
         int n_parts, n_chunks
         int dimensions, type        # of the buffer: what an array of this parameter must have
         int64_t* shape
@@ -71,12 +73,13 @@ cdef class Parameter:
         self.n_parts = len(parts)
         self.key_bytes = []
         self.parts = <Part*>calloc(self.n_parts, sizeof(Part))
-        if self.parts == NULL:
+        self.part_arrays = <void**>calloc(self.n_parts, sizeof(void*))
+        if self.parts == NULL or self.part_arrays == NULL:
             raise MemoryError()
         for i, (unit, array, key) in enumerate(parts):
             driver.scheduler.need_unit(unit)
             self.parts[i].unit = unit
-            self.parts[i].array = <void*><size_t>array
+            self.parts[i].array = self.part_arrays[i] = <void*><size_t>array
             self.str_keys = isinstance(key, str)
             if self.str_keys:
                 self.key_bytes.append(key.encode("utf-8"))
@@ -106,17 +109,21 @@ cdef class Parameter:
     cdef int read_chunks(self, list chunks) except -1:
         if sum(count for _, count, _, _ in chunks) != self.n_parts:
             raise ValueError(f"chunks of {self.n_parts} parts, not of these: {chunks}")
-        self.chunks = <Chunk*>calloc(max(1, len(chunks)), sizeof(Chunk))
-        if self.chunks == NULL:
+        self.chunks = <Chunk*>calloc(len(chunks), sizeof(Chunk))
+        self.chunk_arrays = <void**>calloc(len(chunks), sizeof(void*))
+        if self.chunks == NULL or self.chunk_arrays == NULL:
             raise MemoryError()
         self.n_chunks = len(chunks)
         for i, (array, count, start, stop) in enumerate(chunks):
             self.chunks[i] = Chunk(<void*><size_t>array, count, start, stop)
+            self.chunk_arrays[i] = self.chunks[i].array
         return 0
 
     def __dealloc__(self):
         free(self.parts)
         free(self.chunks)
+        free(self.part_arrays)
+        free(self.chunk_arrays)
         free(self.shape)
 
     def fits(self, size_t array) -> bool:
@@ -139,19 +146,21 @@ cdef class Parameter:
 
     cpdef pack(self, size_t source, int priority):
         """Copy a gradient into the buffer."""
-        cdef int i
-        if self.n_chunks > 1 and not is_plain(<void*>source):
-            self.gather()
-            copy_array(<void*>source, self.buffer, priority)
-            self.scatter()
-            return
-        for i in range(self.n_chunks):
-            self.copy_chunk(&self.chunks[i], <void*>source, True, priority)
+        self.copy(<void*>source, True, priority)
 
-    cdef int copy_chunk(self, Chunk* chunk, void* array, bint pack, int priority) except -1:
-        if self.n_chunks > 1:
-            return copy_part(array, self.elements, chunk.start, chunk.stop, chunk.array, pack, priority)
-        return copy_array(array, self.buffer, priority) if pack else copy_array(self.buffer, array, priority)
+    cdef int copy(self, void* array, bint pack, int priority) except -1:
+        """Copy a caller's array into the buffer, or back: chunk by chunk where its parts may be copied."""
+        cdef Chunk* chunk
+        cdef int i
+        if self.n_chunks > 1 and is_plain(array):
+            for i in range(self.n_chunks):
+                chunk = &self.chunks[i]
+                copy_part(array, self.elements, chunk.start, chunk.stop, chunk.array, pack, priority)
+            return 0
+        self.gather()
+        copy_array(array if pack else self.buffer, self.buffer if pack else array, priority)
+        self.scatter()
+        return 0
 
     def push(self, int64_t iteration, int priority) -> None:
         """Send the packed buffer; nothing is received."""
@@ -173,15 +182,7 @@ cdef class Parameter:
 
     cpdef unpack(self, size_t target, int priority):
         """Copy the buffer, as its slices come, into a caller's array."""
-        cdef int i
-        priority = of_values(priority)
-        if self.n_chunks > 1 and not is_plain(<void*>target):
-            self.gather()
-            copy_array(self.buffer, <void*>target, priority)
-            self.scatter()
-            return
-        for i in range(self.n_chunks):
-            self.copy_chunk(&self.chunks[i], <void*>target, False, priority)
+        self.copy(<void*>target, False, of_values(priority))
 
     cdef int send_and_receive(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
         cdef int i
@@ -236,49 +237,23 @@ cdef class Parameter:
 
     cpdef join(self):
         """Make each chunk wait for its parts; nothing to do for those of one."""
-        cdef void** arrays
-        cdef int i, part, first = 0
-        if not self.sliced:
-            return
-        arrays = <void**>malloc(self.n_parts * sizeof(void*))
-        if arrays == NULL:
-            raise MemoryError()
-        try:
-            for part in range(self.n_parts):
-                arrays[part] = self.parts[part].array
-            for i in range(self.n_chunks):
-                if self.chunks[i].count > 1:
-                    push_join(self.context, arrays + first, self.chunks[i].count, self.chunks[i].array)
-                first += self.chunks[i].count
-        finally:
-            free(arrays)
+        cdef Chunk* chunk
+        cdef int i, first = 0
+        for i in range(self.n_chunks):
+            chunk = &self.chunks[i]
+            if chunk.count > 1:
+                push_join(self.context, self.part_arrays + first, chunk.count, chunk.array)
+            first += chunk.count
 
     cpdef gather(self):
-        """Make the buffer wait for all its chunks, before it is used as a whole."""
-        self.whole(True)
+        """Make the buffer wait for all its chunks, before it is used as a whole; nothing to do if it is one."""
+        if self.n_chunks > 1:
+            push_join(self.context, self.chunk_arrays, self.n_chunks, self.buffer)
 
     cpdef scatter(self):
         """Make all chunks wait for the buffer, after that."""
-        self.whole(False)
-
-    cdef int whole(self, bint gathered) except -1:
-        cdef int i
-        cdef void** arrays
-        if self.n_chunks == 1:
-            return 0
-        arrays = <void**>malloc(self.n_chunks * sizeof(void*))
-        if arrays == NULL:
-            raise MemoryError()
-        try:
-            for i in range(self.n_chunks):
-                arrays[i] = self.chunks[i].array
-            if gathered:
-                push_join(self.context, arrays, self.n_chunks, self.buffer)
-            else:
-                push_split(self.context, self.buffer, arrays, self.n_chunks)
-        finally:
-            free(arrays)
-        return 0
+        if self.n_chunks > 1:
+            push_split(self.context, self.buffer, self.chunk_arrays, self.n_chunks)
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
         """For the timeline: tell when what was pulled into this array is there."""
