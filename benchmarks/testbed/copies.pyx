@@ -4,23 +4,12 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcpy
 
 from prophet_mx._core.mxapi cimport DEV_CPU, FN_ASYNC, MX, EngineContext, OnComplete, mx_check, need_mxnet
-from prophet_mx._core.posix cimport (CLOCK_MONOTONIC, pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait,
-                                     pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
-                                     pthread_mutex_unlock, timespec)
+from prophet_mx._core.posix cimport (pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait, pthread_create,
+                                     pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock)
 
-from .stream cimport clock_ns
+from .stream cimport clock_ns, sleep_until, wake_in_time
 
 import ctypes
-
-cdef extern from "<time.h>" nogil:
-    int clock_nanosleep(int, int, const timespec*, timespec*)
-    enum:
-        TIMER_ABSTIME
-
-cdef extern from "<sys/prctl.h>" nogil:
-    int prctl(int, unsigned long)
-    enum:
-        PR_SET_TIMERSLACK
 
 cdef enum:
     COPY_DEVICE = 101                          # an engine queue of its own
@@ -249,14 +238,6 @@ cdef Copy* take(Engines* engines) noexcept nogil:
     return best
 
 
-cdef void sleep_until(int64_t moment) noexcept nogil:
-    cdef timespec wake
-    wake.tv_sec = moment // 1000000000
-    wake.tv_nsec = moment % 1000000000
-    while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) != 0:
-        pass                                   # a signal; the moment stays the same
-
-
 cdef void* copy_main(void* param) noexcept nogil:
     """A copy thread: one copy after the other, each until its nominal end."""
     cdef:
@@ -264,7 +245,7 @@ cdef void* copy_main(void* param) noexcept nogil:
         Copy* copy
         OnComplete done
         int64_t end = 0
-    prctl(PR_SET_TIMERSLACK, 1)                # the default lets every sleep be 50 us late
+    wake_in_time()
     pthread_mutex_lock(&engines.lock)
     while True:
         while engines.first is NULL and not engines.stopping:

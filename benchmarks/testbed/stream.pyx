@@ -3,18 +3,7 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
 
 from prophet_mx._core.mxapi cimport OnComplete
-from prophet_mx._core.posix cimport (CLOCK_MONOTONIC, pthread_cond_broadcast, pthread_cond_wait, pthread_mutex_lock,
-                                     pthread_mutex_unlock, timespec)
-
-cdef extern from "<time.h>" nogil:
-    int clock_nanosleep(int, int, const timespec*, timespec*)
-    enum:
-        TIMER_ABSTIME
-
-cdef extern from "<sys/prctl.h>" nogil:
-    int prctl(int, unsigned long)
-    enum:
-        PR_SET_TIMERSLACK
+from prophet_mx._core.posix cimport pthread_cond_broadcast, pthread_cond_wait, pthread_mutex_lock, pthread_mutex_unlock
 
 cdef enum:
     STAMP_STRIDE = 1024                        # elements: one stamp per page of float32
@@ -92,8 +81,7 @@ cdef void* stream_main(void* param) noexcept nogil:
     cdef Operation* operation
     cdef OnComplete done
     cdef int64_t start, end, wrong
-    cdef timespec wake
-    prctl(PR_SET_TIMERSLACK, 1)                # the default lets every sleep be 50 us late
+    wake_in_time()
     pthread_mutex_lock(&stream.lock)
     while True:
         while stream.first is NULL and not stream.stopping:
@@ -109,10 +97,7 @@ cdef void* stream_main(void* param) noexcept nogil:
         pthread_mutex_unlock(&stream.lock)
 
         wrong = touch(operation)
-        wake.tv_sec = end // 1000000000
-        wake.tv_nsec = end % 1000000000
-        while clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL) != 0:
-            pass                               # a signal; the end stays the same
+        sleep_until(end)
 
         pthread_mutex_lock(&stream.lock)
         stream.end = end
