@@ -25,7 +25,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from prophet_mx.planning.bound import scaled_to_rho, worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate, parse_rate, parse_time
-from prophet_mx.simulation.cluster import connection_rate
+from prophet_mx.simulation.cluster import connection_rate, message_time
 from prophet_mx.simulation.simulator import Cluster, Result, Unit, in_total_order, make_units, simulate
 
 from .comparison.cells import PROFILES
@@ -213,11 +213,10 @@ def run(cell: Cell) -> Row:
 
     chosen = simulated(Sizes())
     unit = unit_of(chosen.units)
-    busiest = max(1.0, cell.workers / cell.servers) * cell.message  # seconds that a message of each worker takes
 
     def least(unit: int) -> float:
         units = profile.total_bytes / unit
-        return busiest * units if units <= MOST_UNITS else math.inf
+        return message_time(cluster) * units if units <= MOST_UNITS else math.inf
 
     sizes, best = sweep(lambda sizes: simulated(sizes).seconds if any(sizes) else chosen.seconds, unit, int(rate * RTT), least)
     return Row(cell, chosen.bound, unit, len(chosen.units), chosen.seconds, sizes, best)

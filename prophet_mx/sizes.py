@@ -109,8 +109,8 @@ def smallest_unit(traffic: Traffic) -> float:
     unit = min(MAX_UNIT, max(MIN_UNIT, total / traffic.servers * UNIT_SHARE))
     while unit < MAX_UNIT:
         parts = [parts_of(size, unit) for size in traffic.sizes]
-        slices = sum(count for count in parts if count > 1)
-        whole = len(parts) - sum(count > 1 for count in parts)
+        whole = parts.count(1)
+        slices = sum(parts) - whole
         if slices * message <= max(share * wire - whole * message, share / 2 * wire):
             break
         unit *= _STEP

@@ -156,7 +156,7 @@ class Agreeing:
         every worker is here. KVStoreError, on all workers alike, if the servers take our keys for parameters."""
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
-        in_order, cuts, measures = self._tell([ordered, not obstacle, not obstacle and self._room_for_probes()])
+        in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
         measured_rate = config.bandwidth or rate(self._raw, self._keys)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for shape in self._keys.shapes.values()]
@@ -165,7 +165,7 @@ class Agreeing:
         if unit and obstacle and not ordered and self._raw.rank == 0:
             logger.warning("large gradients are not sliced: %s", obstacle)
         orders = profiled and self._keys.complete and not self._compressed and not in_order
-        told = self._tell([unit if cuts else 0, measured_rate, message, orders])
+        told = self._tell([0 if obstacle else unit, measured_rate, message, orders])
         return Agreement(int(told[0]), bool(in_order), told[1], told[2], bool(told[3]))
 
     def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
