@@ -14,6 +14,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import psutil
 
 import prophet_mx
+from prophet_mx.launcher.environment import SERVER_ENGINE
 from prophet_mx.profiling.gradient_profile import GradientProfile
 
 from .emulated import Task
@@ -37,6 +38,8 @@ def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping
         OMP_NUM_THREADS="1",
         PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])),
     )
+    if role == "server":
+        env = {**SERVER_ENGINE, **env}  # as prophet-mx launch starts them, for all methods
     env.update(extra or {})
     return env
 

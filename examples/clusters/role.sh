@@ -24,6 +24,7 @@ if [ "$rank" = 0 ]; then
   export DMLC_ROLE=scheduler
 elif [ "$rank" -le "$DMLC_NUM_SERVER" ]; then
   export DMLC_ROLE=server
+  export MXNET_ENGINE_TYPE=${MXNET_ENGINE_TYPE:-NaiveEngine}    # servers wait for each operation anyway: fewer hand-overs
 else
   export DMLC_ROLE=worker
 fi

@@ -27,8 +27,10 @@ Every process runs COMMAND with the DMLC_* variables of its role; scheduler and
 servers are what MXNet makes of it at 'import mxnet'. Each line of output comes
 with its process in front, as in '[worker 0] ...'. That number is the launcher's
 count: the job's scheduler gives out the ranks (kv.rank). OMP_NUM_THREADS, unless
-set already, is set to a machine's cores divided by its workers. PORT is removed,
-because ps-lite would make every process listen on it.
+set already, is set to a machine's cores divided by its workers. Servers get
+MXNET_ENGINE_TYPE=NaiveEngine, unless it is set already: each message then takes
+less of their time. PORT is removed, because ps-lite would make every process
+listen on it.
 
 host file: a host per line, '#' starts a comment
   gpu1         slots=2

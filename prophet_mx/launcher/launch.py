@@ -141,16 +141,11 @@ def plan_job(
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
-    common = {
-        **_job_env(HOST, port or free_port(), workers, servers),
-        "DMLC_NODE_HOST": HOST,
-        **defaults(os.environ, workers),
-        **(env or {}),
-    }
+    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
     plans = []
     for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
         for index in range(count):
-            own = {**common, "DMLC_ROLE": role}
+            own = {**defaults(os.environ, workers, role), **common, "DMLC_ROLE": role}
             for key in (role, label_of(role, index)):
                 own.update((role_env or {}).get(key, {}))
             if schedule:

@@ -69,7 +69,7 @@ def _environment(spec: Mapping[str, Any]) -> Dict[str, str]:
     env = dict(os.environ)
     env.pop(LISTEN_VARIABLE, None)
     env.update(spec["env"])
-    env.update(defaults(env, spec["sharers"]))
+    env.update(defaults(env, spec["sharers"], env["DMLC_ROLE"]))
     return with_hook(env) if spec["schedule"] else env
 
 

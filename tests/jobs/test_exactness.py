@@ -62,9 +62,12 @@ def run_once(group, servers, how, seed, light, extra):
         env["PROPHET_POLICY"] = how.split()[0]
         env["PROPHET_UNIT"] = "160" if "sliced" in how else "auto"
         env.update({"COPY_BYTES": "150"} if "chunked" in how else {})
+    # Plain jobs are MXNet's in all, their servers too.
+    role_env = {} if how else {"server": {"MXNET_ENGINE_TYPE": "ThreadedEnginePerDevice"}}
     with tempfile.TemporaryDirectory(prefix="prophet-test-") as directory:
         try:
-            job = run_cluster(JOB, 2, servers, env=env, args=[group, variant, directory, seed], timeout=120, light=light)
+            arguments = [group, variant, directory, seed]
+            job = run_cluster(JOB, 2, servers, env=env, role_env=role_env, args=arguments, timeout=120, light=light)
         except AssertionError as error:
             return error
         results = [pickle.loads(Path(directory, f"{variant}-{rank}.pickle").read_bytes()) for rank in range(2)]

@@ -72,6 +72,16 @@ def test_workers_share_the_cores_unless_told_otherwise(monkeypatch):
     assert {process.output.strip() for process in job(show, 2).processes} == {"7"}
 
 
+def test_servers_get_the_engine_that_hands_over_least_unless_told_otherwise(monkeypatch):
+    show = "print(os.environ.get('MXNET_ENGINE_TYPE'))"
+    monkeypatch.delenv("MXNET_ENGINE_TYPE", raising=False)
+    assert [process.output.strip() for process in job(show, 1, 2).processes] == ["None", "NaiveEngine", "NaiveEngine", "None"]
+    own = {"MXNET_ENGINE_TYPE": "ThreadedEngine"}
+    assert {process.output.strip() for process in job(show, env=own).processes} == {"ThreadedEngine"}
+    monkeypatch.setenv("MXNET_ENGINE_TYPE", "ThreadedEngine")
+    assert {process.output.strip() for process in job(show).processes} == {"ThreadedEngine"}
+
+
 # --- endings ---
 
 

@@ -127,7 +127,7 @@ def test_roles_by_rank(rank, size):
             CLUSTERS / "role.sh",
             "sh",
             "-c",
-            'echo "$DMLC_ROLE $1 ${PORT-none}"',
+            'echo "$DMLC_ROLE $1 ${PORT-none} ${MXNET_ENGINE_TYPE-threaded}"',
             "-",
             "two  words",
             PORT="1",
@@ -135,7 +135,8 @@ def test_roles_by_rank(rank, size):
         ).stdout
         for i in range(6)
     ]
-    assert roles == [f"{role} two  words none\n" for role in ["scheduler"] + 2 * ["server"] + 3 * ["worker"]]
+    engines = [("scheduler", "threaded")] + 2 * [("server", "NaiveEngine")] + 3 * [("worker", "threaded")]
+    assert roles == [f"{role} two  words none {engine}\n" for role, engine in engines]
 
 
 @pytest.mark.parametrize(
