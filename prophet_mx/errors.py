@@ -28,6 +28,10 @@ class KVStoreError(ProphetError, ValueError):
     """
 
 
+class CollectiveError(ProphetError, RuntimeError):
+    """Gradients cannot be reduced: another rank has ended or did not come, or a gradient is missing."""
+
+
 class ProfileError(ProphetError, ValueError):
     """A profile that is empty, truncated or inconsistent."""
 

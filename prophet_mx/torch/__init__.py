@@ -1,0 +1,15 @@
+"""Scheduled all-reduce for PyTorch: ``from prophet_mx.torch import ScheduledOptimizer``. Needs no MXNet.
+
+>>> optimizer = ScheduledOptimizer(model, optimizer)      # doctest: +SKIP
+"""
+
+from ..errors import MissingPackageError
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingPackageError("prophet_mx.torch needs PyTorch: pip install 'prophet_mx[torch]'") from error
+
+from .optimizer import ScheduledOptimizer
+
+__all__ = ["ScheduledOptimizer"]

@@ -1,0 +1,139 @@
+"""What all ranks settle together: that they train the same model, what a collective costs, and the plan.
+
+Everything here is collective: all ranks call it at the same point of the program, with nothing else under way in the group.
+"""
+
+import logging
+import time
+from datetime import timedelta
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from ..config import Config
+from ..errors import ConfigError
+from ..planning.collectives import CollectiveCost, CollectiveUnit, Gradient, partition, static_order, unit_size
+from ..profiling.gradient_profile import GradientProfile
+from ..quantities import format_rate
+from .reducer import OUTSTANDING
+from .tracked import Tracked
+
+logger = logging.getLogger("prophet_mx")
+
+PROBE_SMALL = 1024  # bytes: next to nothing but the start-up
+PROBE_LARGE = (1 << 18, 1 << 20, 1 << 22)  # bytes: the largest that does not take long
+PROBE_SECONDS = 0.05  # a collective that takes longer is large enough to tell the rate
+GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
+
+
+class Plan(NamedTuple):
+    """The units, as pieces of parameters, and the order in which they are reduced."""
+
+    units: List[List[Tuple[int, int, int]]]
+    order: List[int]
+
+
+def own_group(parent: Optional[dist.ProcessGroup], config: Config) -> dist.ProcessGroup:
+    """A new group of the same ranks, so that collectives of the program never come between ours."""
+    timeout = None if config.stall_abort is None else timedelta(seconds=config.stall_abort)
+    if parent is None or parent is dist.group.WORLD:
+        return dist.new_group(timeout=timeout)
+    return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, use_local_synchronization=True)
+
+
+def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config, settings: Tuple[Any, ...]) -> None:
+    """Raise ConfigError on every rank if the ranks differ in parameters or settings."""
+    mine = [
+        (each.name, tuple(each.param.shape), tuple(each.param.stride()), str(each.param.dtype), each.param.device.type) for each in tracked
+    ]
+    about = (config.policy, config.unit, config.warmup, *settings)
+    every: List[Any] = [None] * group.size()
+    dist.all_gather_object(every, (about, mine), group=group)
+    for rank, (other, params) in enumerate(every):
+        if other != every[0][0]:
+            raise ConfigError(f"ranks 0 and {rank} have different settings: {every[0][0]} and {other}; allowed: the same on all ranks")
+        if params != every[0][1]:
+            place = next((p for p, pair in enumerate(zip(params, every[0][1])) if pair[0] != pair[1]), min(len(params), len(every[0][1])))
+            theirs = [row[place] if place < len(row) else "nothing" for row in (every[0][1], params)]
+            raise ConfigError(f"ranks 0 and {rank} do not train the same model: parameter {place} is {theirs[0]} and {theirs[1]}")
+
+
+def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
+    """A plan for the time until there is a profile: the last parameters first, as backward mostly has them."""
+    gradients = [_gradient(each, tracked, 0.0) for each in tracked]
+    units = partition(gradients, unit, GUESS)
+    return Plan([[tuple(piece) for piece in each.pieces] for each in units], list(range(len(units)))[::-1])
+
+
+def learned_plan(
+    group: dist.ProcessGroup, tracked: Sequence[Tracked], samples: List[List[Optional[float]]], urgency: List[int], config: Config
+) -> Plan:
+    """The plan that rank 0's profile makes: when gradients become ready, and in which order forward needs them.
+
+    ``samples`` are rank 0's ready times, by parameter, of some iterations; ``urgency`` its parameters' places in the order of use.
+    """
+    names, sizes = [each.name for each in tracked], [max(1, each.bytes) for each in tracked]
+    told: List[Any] = [None]
+    if group.rank() == 0:
+        told = [(list(GradientProfile.from_samples("job", names, sizes, samples).ready_times()), urgency)]
+    source = dist.get_global_rank(group, 0)
+    dist.broadcast_object_list(told, source, group=group)
+    ready, places = told[0]
+    measured = [measure(group, tracked[0].param.device)]
+    dist.broadcast_object_list(measured, source, group=group)
+    cost: CollectiveCost = measured[0]
+    for each, place in zip(tracked, places):
+        each.urgency = place
+    size = config.unit or unit_size(cost, sum(sizes))
+    units = partition([_gradient(each, tracked, time) for each, time in zip(tracked, ready)], size, cost)
+    order = static_order(units, cost)
+    _log(units, cost, size)
+    return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], order)
+
+
+def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost, size: int) -> None:
+    logger.info(
+        "plan: %d units of up to %d KB; a collective takes %.2f ms and %s",
+        len(units),
+        size / 1e3,
+        1e3 * cost.startup,
+        format_rate(cost.rate),
+    )
+
+
+def _gradient(tracked: Tracked, every: Sequence[Tracked], ready: float) -> Gradient:
+    kinds = list(dict.fromkeys((each.param.dtype, each.param.device) for each in every))
+    param = tracked.param
+    return Gradient(tracked.bytes, param.element_size(), kinds.index((param.dtype, param.device)), tracked.urgency, ready)
+
+
+def measure(group: dist.ProcessGroup, device: torch.device) -> CollectiveCost:
+    """What a collective costs while OUTSTANDING of them are under way; takes some tenths of a second."""
+    _seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 8)
+    startup = _seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 32)
+    rate = GUESS.rate
+    for size in PROBE_LARGE:
+        seconds = torch.tensor([_seconds(group, torch.zeros(size // 4, device=device), OUTSTANDING + 1)], device=device)
+        dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)  # so that all ranks go on, or none
+        rate = size / max(1e-6, float(seconds) - startup)
+        if float(seconds) > PROBE_SECONDS:
+            break
+    return CollectiveCost(startup, rate)
+
+
+def _seconds(group: dist.ProcessGroup, tensor: torch.Tensor, count: int) -> float:
+    """Seconds that each of ``count`` collectives takes, one after the other with OUTSTANDING under way."""
+    tensors = [tensor.clone() for _ in range(OUTSTANDING)]
+    dist.barrier(group=group)
+    began = time.perf_counter()
+    works: List[Any] = []
+    for number in range(count):
+        if len(works) == OUTSTANDING:
+            works.pop(0).wait()
+        works.append(dist.all_reduce(tensors[number % OUTSTANDING], group=group, async_op=True))
+    for work in works:
+        work.wait()
+    if tensor.is_cuda:
+        torch.cuda.synchronize(tensor.device)
+    return (time.perf_counter() - began) / count

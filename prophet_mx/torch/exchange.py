@@ -1,0 +1,409 @@
+"""From gradients to updates: who contributes what to which round of reductions, and who waits for what.
+
+A *round* is one pass through the order of units. Each backward pass that is reduced is one round, on every rank; a parameter contributes
+to a round once. So the ranks issue the same collectives in the same order, however their backward passes are timed.
+
+=========== =============================================== ==================================================
+a parameter  meaning                                         left by
+=========== =============================================== ==================================================
+IDLE         nothing under way, plain                        backward: its gradient goes into the flat buffer
+SUMMING      the sum is under way; ``grad`` waits for it     ``step()``
+STEPPING     the update is under way; every use waits        the first use
+=========== =============================================== ==================================================
+"""
+
+import logging
+import time
+from typing import Any, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from ..errors import CollectiveError
+from .guards import guard, plainly, unguard_gradient
+from .reducer import Reducer, lay_out
+from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
+from .updates import Update, Updater
+from .waiting import Waiting
+
+logger = logging.getLogger("prophet_mx")
+
+Pieces = Sequence[Tuple[int, int, int]]  # (parameter, start, stop), in elements
+LISTED = 8  # parameters in a message
+
+
+class Exchange:
+    """The state of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
+
+    Parameters
+    ----------
+    tracked : the parameters, in the order of the model.
+    group : the process group that carries the collectives, and nothing else meanwhile.
+    waiting : the lock, and the error.
+    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    """
+
+    def __init__(self, tracked: Sequence[Tracked], group: dist.ProcessGroup, waiting: Waiting, unused: bool) -> None:
+        self.tracked = list(tracked)
+        self.waiting = waiting
+        self.updater = Updater(waiting)
+        self.reducing = True  # False: what backward adds stays here (no_sync)
+        self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
+        self.samples: List[List[Optional[float]]] = []
+        self.uses: List[Tracked] = []  # by forward, in order
+        self.last_uses: List[Tracked] = []  # the same, of the iteration before
+        self.unseen: List[Tracked] = []  # parameters that no guard saw being used
+        self._group, self._unused = group, unused
+        self._scale = 1.0 / group.size()
+        self._round = self._count = 0
+        self._absent: List[Tracked] = []
+        self._reducer: Optional[Reducer] = None
+        self._gradients_were_read = False
+
+    # -- the plan ----------------------------------------------------------------------------------------------------------
+
+    def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
+        """Take a plan, between two rounds and with nothing under way. All ranks take the same one after the same round."""
+        if self._reducer is not None:
+            self._reducer.stop(60.0)
+        params = [tracked.param for tracked in self.tracked]
+        kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
+        ranges, views = lay_out(units, [param.detach() for param in params])
+        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
+        for tracked, view, keep in zip(self.tracked, views, kept):
+            if keep:
+                view.copy_(tracked.view)
+                tracked.param.grad = view
+            tracked.view, tracked.units = view, []
+        for unit, pieces in enumerate(units):
+            for index, _, _ in pieces:
+                self.tracked[index].units.append(unit)
+        self._missing = [len(members) for members in self._members]
+        order = list(order)
+        if self._unused:
+            self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
+            ranges, order = [*ranges, self._used], [*order, len(units)]
+            self._members.append([])
+        self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
+
+    # -- backward ----------------------------------------------------------------------------------------------------------
+
+    def contribute(self, tracked: Tracked) -> None:
+        """Backward has added to ``grad`` of this parameter. Called by autograd, perhaps in a thread of its own."""
+        tracked.ready = time.perf_counter()
+        tracked.touched = True
+        if tracked.stage == STEPPING:
+            self._was_not_seen(tracked)
+        if not self.reducing:
+            self._keep(tracked)
+            return
+        if tracked.round == self._round:
+            self.end_round()
+        if self._unused and not self._count:
+            self._guard_all()
+        if tracked.unlanded:
+            self._await_sum(tracked)
+        gradient = tracked.param.grad if tracked.stage == IDLE else self._merged(tracked)
+        if gradient.layout is not torch.strided or torch.is_grad_enabled():
+            self._refuse(tracked, gradient)
+        if gradient is tracked.view:
+            gradient.mul_(self._scale)
+        else:
+            torch.mul(gradient, self._scale, out=tracked.view)
+        self._hand_over(tracked)
+
+    def _hand_over(self, tracked: Tracked) -> None:
+        """The contribution is in the flat buffer: its units may go when they are complete."""
+        assert self._reducer is not None
+        if tracked.stage == IDLE:
+            tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
+        else:
+            with plainly():
+                tracked.param.grad = None
+        tracked.exposed, tracked.zero, tracked.touched, tracked.absent = False, KEPT, False, False
+        guard(tracked, SUMMING)
+        tracked.round = self._round
+        self._count += 1
+        tracked.unlanded = len(tracked.units)
+        for unit in tracked.units:
+            self._missing[unit] -= 1
+            if not self._missing[unit]:
+                self._reducer.ready(unit)
+
+    def _merged(self, tracked: Tracked) -> torch.Tensor:
+        """The gradient of a parameter that backward reaches again before ``step()``: the sum, and what was added here."""
+        with plainly():
+            fresh = tracked.param.grad
+            assert fresh is not None
+            if tracked.exposed or tracked.zero == CLEARED:
+                return fresh
+            return tracked.view.add_(fresh)
+
+    def _keep(self, tracked: Tracked) -> None:
+        """Backward within ``no_sync``: the gradient stays here."""
+        if tracked.stage == SUMMING:
+            if tracked.unlanded:
+                self._await_sum(tracked)
+            merged = self._merged(tracked)
+            with plainly():
+                tracked.param.grad = merged
+            tracked.exposed, tracked.zero = True, KEPT
+
+    def _refuse(self, tracked: Tracked, gradient: torch.Tensor) -> None:
+        if gradient.layout is not torch.strided:
+            raise CollectiveError(f"parameter {tracked.name!r} has a sparse gradient, which cannot be scheduled; use sparse=False")
+        raise CollectiveError("backward(create_graph=True) cannot be scheduled; torch.autograd.grad(..., create_graph=True) can")
+
+    def _was_not_seen(self, tracked: Tracked) -> None:
+        """Backward gives a gradient for a parameter that nobody was seen to use since the last ``step()``."""
+        if not self.recording:
+            raise CollectiveError(
+                f"parameter {tracked.name!r} has a gradient, but was not seen being used since the last step(): code in C++ has read it, "
+                "or backward ran again through a graph from before step(). It may have been read before its update; the run must not go on"
+            )
+        self.unseen.append(tracked)  # until there is a plan, step() waits for all updates
+        with plainly():
+            fresh = tracked.param.grad
+        self.release(tracked)
+        tracked.param.grad = fresh
+
+    # -- rounds ------------------------------------------------------------------------------------------------------------
+
+    def end_round(self) -> None:
+        """The backward pass is over. CollectiveError if a parameter had no gradient, unless that is allowed."""
+        if not self._count:
+            return
+        if self._count < len(self.tracked) and not self._unused:
+            raise self._missing_gradients()
+        if self._unused:
+            self._fill()
+        if self.recording:
+            self.samples.append([tracked.ready if not tracked.absent else None for tracked in self.tracked])
+        self._round += 1
+        self._count = 0
+
+    def _missing_gradients(self) -> CollectiveError:
+        names = [tracked.name for tracked in self.tracked if tracked.round != self._round]
+        listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+        return CollectiveError(
+            f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
+            "find_unused_parameters=True; if backward raised an error, the job cannot go on"
+        )
+
+    def _guard_all(self) -> None:
+        """A round begins in which some parameters may have no gradient here and still get one from other ranks."""
+        for tracked in self.tracked:
+            if tracked.stage == IDLE:
+                tracked.exposed = True
+                guard(tracked, SUMMING)
+
+    def _fill(self) -> None:
+        """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
+        self._absent = [tracked for tracked in self.tracked if tracked.round != self._round]
+        used = torch.ones(len(self.tracked), dtype=torch.int32)
+        for tracked in self._absent:
+            self._fill_one(tracked, used)
+        self._used.copy_(used)
+        assert self._reducer is not None
+        self._reducer.ready(len(self._members) - 1)
+
+    def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
+        if tracked.stage == STEPPING:
+            self.release(tracked)
+        if tracked.unlanded:
+            self._await_sum(tracked)
+        touched = tracked.touched
+        with plainly():
+            gradient = tracked.param.grad if tracked.exposed or tracked.stage == IDLE else None
+            if gradient is None:
+                tracked.view.zero_()
+            elif gradient is tracked.view:
+                gradient.mul_(self._scale)
+            else:
+                torch.mul(gradient, self._scale, out=tracked.view)
+        used[tracked.index] = int(touched)
+        self._hand_over(tracked)
+        tracked.absent = not touched
+        tracked.unlanded += 1  # the answers of all ranks
+
+    def begin_forward(self) -> None:
+        """The model's forward begins: what backward had to contribute has been contributed."""
+        self.end_round()
+        self.uses.clear()
+        for tracked in self.unseen:
+            if tracked.stage == STEPPING:
+                self.release(tracked)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------------
+
+    def _landed(self, unit: int) -> None:
+        """A unit is reduced. In the landing thread."""
+        answers = self._used.tolist() if self._unused and unit == len(self._members) - 1 else None
+        with self.waiting.condition:
+            members = self._members[unit] if answers is None else self._absent
+            if answers is None:
+                self._missing[unit] = len(members)
+            for tracked in members:
+                if answers is not None and answers[tracked.index]:
+                    tracked.absent = False
+                tracked.unlanded -= 1
+                if not tracked.unlanded and tracked.pending:
+                    self._ripe(tracked)
+            self.waiting.condition.notify_all()
+
+    def _ripe(self, tracked: Tracked) -> None:
+        """The sum of a parameter whose update is asked for is there. The lock is held."""
+        if tracked.absent and tracked.gradient is tracked.view:  # no rank has used it
+            tracked.gradient, tracked.pending = None, False
+            return
+        self.updater.ripe(tracked)
+
+    def _await_sum(self, tracked: Tracked) -> None:
+        self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+
+    def release(self, tracked: Tracked) -> None:
+        """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
+        if tracked.pending:
+            self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
+        tracked.param.__class__ = nn.Parameter
+        tracked.stage, tracked.zero = IDLE, KEPT
+        unguard_gradient(tracked)
+        if self.recording:
+            self.uses.append(tracked)
+
+    def expose(self, tracked: Tracked) -> None:
+        """Return when the sum is there, in the parameter's own ``grad``: somebody reads it before ``step()``."""
+        if self._count and self._count < len(self.tracked):
+            if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
+                raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
+            self.end_round()
+        if tracked.unlanded and not self._gradients_were_read and not self.recording:
+            self._gradients_were_read = True
+            logger.info("gradients are read before step(), as for clipping: each iteration waits there until all sums have arrived")
+        if tracked.unlanded:
+            self._await_sum(tracked)
+        if not tracked.exposed and not tracked.absent:
+            with plainly():
+                tracked.param.grad = tracked.view
+        tracked.exposed = True
+
+    def gather(self) -> None:
+        """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain."""
+        self.waiting.check()
+        self.end_round()
+        for tracked in self.tracked:
+            if tracked.group is not None and tracked.stage == SUMMING:
+                if not tracked.exposed and tracked.zero != CLEARED:
+                    self.expose(tracked)
+                tracked.stage, tracked.zero = IDLE, KEPT
+                tracked.param.__class__ = nn.Parameter
+
+    def under_way(self) -> bool:
+        """Whether collectives have been started, or updates asked for, that are not done."""
+        return any(tracked.pending or tracked.unlanded and self._round for tracked in self.tracked)
+
+    def synchronize(self) -> None:
+        """Return when all updates that ``step()`` has asked for are done."""
+        self.waiting.until(
+            lambda: not any(tracked.pending for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
+        )
+
+    def _first_pending(self) -> str:
+        return repr(next((tracked.name for tracked in self.tracked if tracked.pending), "a parameter"))
+
+    def release_all(self) -> None:
+        """All updates done, and all parameters that have no sum under way plain."""
+        for tracked in self.tracked:
+            if tracked.stage == STEPPING:
+                self.release(tracked)
+
+    # -- step and zero_grad ------------------------------------------------------------------------------------------------
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive."""
+        self.waiting.check()
+        self.end_round()
+        update = Update(optimizer)
+        members: List[Tracked] = []
+        for tracked in self.tracked:
+            if tracked.group is None:
+                continue
+            gradient = self._gradient_for_step(tracked)
+            if gradient is None:
+                if tracked.stage == SUMMING:
+                    tracked.stage = IDLE
+                    tracked.param.__class__ = nn.Parameter
+                continue
+            tracked.gradient, tracked.update = gradient, update
+            tracked.zero = KEPT
+            if tracked.stage == IDLE:
+                guard(tracked, STEPPING)
+            tracked.stage = STEPPING
+            members.append(tracked)
+        if self.recording and self.uses:
+            self.last_uses, self.uses = self.uses, []
+        with self.waiting.condition:
+            for tracked in members:
+                tracked.pending = True
+                if not tracked.unlanded:
+                    self._ripe(tracked)
+
+    def _gradient_for_step(self, tracked: Tracked) -> Optional[torch.Tensor]:
+        """What the update is to use; None if ``grad`` is None."""
+        if tracked.stage == SUMMING:
+            if tracked.zero == CLEARED:
+                return None
+            if not tracked.exposed:
+                return tracked.view
+            with plainly():
+                return tracked.param.grad
+        if tracked.stage == STEPPING:
+            if tracked.zero == CLEARED:
+                return None
+            self.release(tracked)
+        return tracked.param.grad
+
+    def clear(self, tracked: Tracked) -> None:
+        """``grad`` is None from now on; an update under way still has it."""
+        with self.waiting.condition:
+            self._clear(tracked)
+
+    def _clear(self, tracked: Tracked) -> None:
+        """The lock is held."""
+        if tracked.stage == IDLE:
+            tracked.param.grad = None
+            return
+        tracked.zero = CLEARED
+        tracked.exposed = False
+        if not tracked.pending:
+            with plainly():
+                tracked.param.grad = None
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """As of an optimizer, without waiting for updates."""
+        self.end_round()
+        mine = [tracked for tracked in self.tracked if tracked.group is not None]
+        if set_to_none:
+            with self.waiting.condition:
+                for tracked in mine:
+                    self._clear(tracked)
+            return
+        for tracked in mine:
+            with self.waiting.condition:
+                later = tracked.pending
+                if later and tracked.zero == KEPT:
+                    tracked.zero = ZEROED
+            if not later:
+                gradient: Any = tracked.param.grad
+                if gradient is not None:
+                    gradient.zero_()
+
+    def close(self, patience: float) -> bool:
+        """End the threads; False if they have not ended within ``patience`` seconds each."""
+        ended = self._reducer is None or self._reducer.stop(patience)
+        ended = self.updater.stop(patience) and ended
+        with self.waiting.condition:
+            self.waiting.closed = True
+            self.waiting.condition.notify_all()
+        return ended

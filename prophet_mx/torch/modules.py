@@ -1,0 +1,121 @@
+"""What the adapter does with the user's model: hooks before forward, buffers, and a DistributedDataParallel around it."""
+
+import contextlib
+from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from .exchange import Exchange
+from .tracked import STEPPING, Tracked
+
+BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as DistributedDataParallel has it
+
+
+class Hook:
+    """A hook of a module. A copy or a pickle of the module has one that does nothing."""
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self._run = run
+
+    def __call__(self, *arguments: Any) -> None:
+        self._run(*arguments)
+
+    def __deepcopy__(self, memo: Dict[int, Any]) -> "Hook":
+        return Hook(_nothing)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return Hook, (_nothing,)
+
+
+def _nothing(*_: Any) -> None:
+    pass
+
+
+def named_parameters(model: nn.Module) -> List[Tuple[str, nn.Parameter]]:
+    """The parameters that are trained, each once, by name; without those that DistributedDataParallel was told to ignore."""
+    if not isinstance(model, DistributedDataParallel):
+        return [(name, param) for name, param in model.named_parameters() if param.requires_grad]
+    ignored = model.parameters_to_ignore
+    return [(name, param) for name, param in model.module.named_parameters() if param.requires_grad and name not in ignored]
+
+
+def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
+    """Give all ranks rank 0's parameters and buffers. DistributedDataParallel has done so itself."""
+    tensors = [tensor.detach() for tensor in [*model.parameters(), *model.buffers()]]
+    if tensors:
+        dist._broadcast_coalesced(group, tensors, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+
+
+class Model:
+    """The model while its gradients are scheduled; :meth:`close` leaves it as it was."""
+
+    def __init__(self, model: nn.Module, exchange: Exchange, group: dist.ProcessGroup, broadcast_buffers: bool) -> None:
+        self._model, self._exchange, self._group = model, exchange, group
+        self._ddp = model if isinstance(model, DistributedDataParallel) else None
+        self._buffers = [] if self._ddp or not broadcast_buffers else [buffer for buffer in model.buffers() if buffer is not None]
+        self._synchronizing = True  # not within no_sync
+        self._synchronized = True  # the forward before this one was to be synchronised
+        self._handles: List[Any] = [model.register_forward_pre_hook(Hook(self._before_forward), prepend=True)]
+        tracked = {id(each.param): each for each in exchange.tracked}
+        for module in model.modules():
+            mine = [tracked[id(param)] for param in module.parameters(recurse=False) if id(param) in tracked]
+            if mine:
+                self._handles.append(module.register_forward_pre_hook(Hook(_waits_for(mine, exchange)), prepend=True))
+        for each in exchange.tracked:
+            self._handles.append(each.param.register_post_accumulate_grad_hook(Hook(_contributes(each, exchange))))
+        if self._ddp is not None:
+            self._ddp.require_backward_grad_sync = False  # its own reductions are off, also their checks
+            self._ddp.no_sync = self.no_sync  # type: ignore[method-assign]
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Within, backward only adds to the gradients here. With DistributedDataParallel, forward decides, as it does there."""
+        before, self._synchronizing = self._synchronizing, False
+        if self._ddp is None:
+            self._exchange.reducing = False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+            if self._ddp is None:
+                self._exchange.reducing = before
+
+    def _before_forward(self, *_: Any) -> None:
+        training = torch.is_grad_enabled()
+        if self._ddp is not None:
+            self._ddp.require_forward_param_sync = self._synchronized
+            self._synchronized = training and self._synchronizing
+        if not training:
+            return
+        self._exchange.begin_forward()
+        if self._ddp is not None:
+            self._exchange.reducing = self._synchronizing
+        elif self._buffers and self._model.training and self._synchronizing:
+            dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        """Take all hooks away, and let DistributedDataParallel reduce again."""
+        for handle in self._handles:
+            handle.remove()
+        if self._ddp is not None:
+            del self._ddp.no_sync
+            self._ddp.require_backward_grad_sync = True
+
+
+def _waits_for(tracked: Sequence[Tracked], exchange: Exchange) -> Callable[..., None]:
+    def before_forward(*_: Any) -> None:
+        for each in tracked:
+            if each.stage == STEPPING:
+                exchange.release(each)
+
+    return before_forward
+
+
+def _contributes(tracked: Tracked, exchange: Exchange) -> Callable[..., None]:
+    def after_backward(*_: Any) -> None:
+        exchange.contribute(tracked)
+
+    return after_backward

@@ -1,0 +1,284 @@
+"""``ScheduledOptimizer``: what a training script sees."""
+
+import atexit
+import logging
+import os
+import time
+import weakref
+from itertools import chain
+from typing import Any, Callable, ContextManager, Dict, List, Optional
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import optimizer as torch_optimizer
+
+from ..config import Config
+from ..errors import ConfigError
+from ..monitoring.metrics import set_up_logging
+from ..policies import OFF
+from . import agreement, refusals
+from .exchange import Exchange
+from .guards import register, unregister
+from .modules import Model, broadcast_all, named_parameters
+from .tracked import Tracked
+from .waiting import Waiting
+
+logger = logging.getLogger("prophet_mx")
+
+FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
+EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
+
+_open: "weakref.WeakSet[ScheduledOptimizer]" = weakref.WeakSet()
+
+
+class ScheduledOptimizer(torch.optim.Optimizer):
+    """Runs an optimizer so that gradients travel in the order in which the next forward needs them.
+
+    ``step()`` returns at once. A parameter is updated by the user's own optimizer when the sum of its gradients has arrived, and whoever
+    uses it before waits for that. All results are those of DistributedDataParallel.
+
+    Parameters
+    ----------
+    model : a module, or a DistributedDataParallel around one.
+    optimizer : of the model's parameters; its groups and its state are shared.
+    find_unused_parameters : whether some parameters may get no gradient in an iteration; None for a DistributedDataParallel's own setting.
+    broadcast_buffers : whether each forward in training starts with rank 0's buffers; for a plain module only.
+    process_group : the ranks that train together, None for all (or the DistributedDataParallel's own).
+    settings : fields of :class:`~prophet_mx.Config`, such as ``policy``, ``unit``, ``warmup``; else from ``PROPHET_`` variables.
+
+    Raises
+    ------
+    ConfigError
+        a setting has a wrong value, the ranks differ, or the model or the optimizer cannot be scheduled.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        find_unused_parameters: Optional[bool] = None,
+        broadcast_buffers: bool = True,
+        process_group: Optional[dist.ProcessGroup] = None,
+        **settings: Any,
+    ) -> None:
+        # The base class is not initialised: groups, state, defaults and hooks are those of the user's optimizer.
+        self.optimizer = optimizer
+        self._exchange: Optional[Exchange] = None
+        config = Config.from_env(**settings)
+        named = named_parameters(model) if isinstance(model, nn.Module) else []
+        refusals.check(model, optimizer, named, config)
+        set_up_logging(config)
+        self._config = config
+        self._pid = os.getpid()
+        self._iteration = 0
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        if config.policy == OFF and ddp is not None:
+            return
+        if not dist.is_available() or not dist.is_initialized():
+            raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
+        parent = process_group if ddp is None else ddp.process_group
+        unused = getattr(ddp, "find_unused_parameters", False) if find_unused_parameters is None else find_unused_parameters
+        self._lazy = refusals.steps_lazily(optimizer)
+        self._group = agreement.own_group(parent, config)
+        tracked = [Tracked(param, name, index) for index, (name, param) in enumerate(named)]
+        agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
+        if ddp is None:
+            broadcast_all(model, self._group)
+        self._exchange = Exchange(tracked, self._group, Waiting(config, dist.get_rank()), unused)
+        self._exchange.install(*agreement.first_plan(tracked, config.unit or FIRST_UNIT))
+        self._sizes: List[int] = []
+        self._find_groups()
+        for each in tracked:
+            register(each, self._exchange)
+        self._model = Model(model, self._exchange, parent or dist.group.WORLD, broadcast_buffers)
+        optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
+        _open.add(self)
+
+    # -- what an optimizer has ---------------------------------------------------------------------------------------------
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "optimizer":
+            raise AttributeError(name)  # while this object is made
+        return getattr(self.optimizer, name)
+
+    @property
+    def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
+        """The user's optimizer's own groups."""
+        return self.optimizer.param_groups
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The user's optimizer's own state, after all updates."""
+        self.synchronize()
+        return self.optimizer.state
+
+    @property
+    def defaults(self) -> Dict[str, Any]:  # type: ignore[override]
+        """The user's optimizer's own defaults."""
+        return self.optimizer.defaults
+
+    def __repr__(self) -> str:
+        return f"ScheduledOptimizer({self.optimizer!r})"
+
+    def __getstate__(self) -> Dict[str, Any]:
+        raise ConfigError(
+            "a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy the optimizer that it was made of"
+        )
+
+    def state_dict(self) -> Dict[str, Any]:
+        """The user's optimizer's, after all updates."""
+        self.synchronize()
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """As of the user's optimizer, after all updates."""
+        self.synchronize()
+        self.optimizer.load_state_dict(state_dict)
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """As of the user's optimizer; ConfigError if a parameter is not one of those whose gradients are reduced."""
+        self.synchronize()
+        self.optimizer.add_param_group(param_group)
+        if self._exchange is not None:
+            self._find_groups()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As of the user's optimizer; it waits for nothing if ``set_to_none``."""
+        if self._exchange is None:
+            self.optimizer.zero_grad(set_to_none)
+        else:
+            self._exchange.zero_grad(set_to_none)
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
+        """Ask for the update of all parameters that have gradients, with the hyperparameters of this moment, and return.
+
+        Raises
+        ------
+        CollectiveError
+            backward gave some parameters no gradient, or gradients cannot be reduced any more.
+        """
+        if self._exchange is None:
+            return self.optimizer.step(closure)
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if sum(map(len, (group["params"] for group in self.optimizer.param_groups))) != self._sizes[0]:
+            self._find_groups()
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
+        if self._lazy:
+            self._step_lazily(self._exchange)
+        else:
+            self._step_at_once(self._exchange)
+        self._iteration += 1
+        if self._exchange.recording:
+            self._warm_up(self._exchange)
+        return loss
+
+    # -- what it has besides -----------------------------------------------------------------------------------------------
+
+    def no_sync(self) -> ContextManager[None]:
+        """A context in which backward only adds to the gradients here; a DistributedDataParallel's ``no_sync()`` does the same."""
+        if self._exchange is None:
+            raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
+        return self._model.no_sync()
+
+    def synchronize(self) -> None:
+        """Return when all updates that ``step()`` has asked for are done. Whoever looks at a parameter waits for its own anyway."""
+        if self._exchange is not None:
+            self._exchange.synchronize()
+
+    def close(self) -> None:
+        """Finish all updates, end the threads, and leave model and optimizer as they were. May be called again."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is None:
+            return
+        _open.discard(self)
+        try:
+            exchange.synchronize()
+            exchange.release_all()
+        finally:
+            self._model.close()
+            exchange.close(EXIT_PATIENCE)
+            for each in exchange.tracked:
+                each.param.__class__ = nn.Parameter
+                unregister(each)
+
+    # -- inside ------------------------------------------------------------------------------------------------------------
+
+    def _find_groups(self) -> None:
+        """Which parameter is in which group of the optimizer."""
+        assert self._exchange is not None
+        tracked = {id(each.param): each for each in self._exchange.tracked}
+        for each in tracked.values():
+            each.group = None
+        for index, group in enumerate(self.optimizer.param_groups):
+            for param in group["params"]:
+                if id(param) in tracked:
+                    tracked[id(param)].group = index
+                elif param.requires_grad:
+                    raise ConfigError(
+                        f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
+                        "required one when the ScheduledOptimizer was made (close() it and make it anew)"
+                    )
+        self._sizes = [sum(len(group["params"]) for group in self.optimizer.param_groups)]
+
+    def _step_lazily(self, exchange: Exchange) -> None:
+        optimizer: Any = self.optimizer
+        for hook in list(chain(torch_optimizer._global_optimizer_pre_hooks.values(), optimizer._optimizer_step_pre_hooks.values())):
+            if hook(optimizer, (), {}) is not None:
+                raise ConfigError("a step pre-hook that changes the arguments of step() is not allowed")
+        exchange.step(optimizer)
+        for hook in list(chain(optimizer._optimizer_step_post_hooks.values(), torch_optimizer._global_optimizer_post_hooks.values())):
+            hook(optimizer, (), {})
+
+    def _step_at_once(self, exchange: Exchange) -> None:
+        """For optimizers that are not known to treat each parameter by itself: all sums first, then the optimizer as it is."""
+        if self._iteration == self._config.warmup:
+            logger.info("%s is run as a whole, when all sums have arrived", type(self.optimizer).__name__)
+        exchange.gather()
+        self.optimizer.step()
+
+    def _warm_up(self, exchange: Exchange) -> None:
+        """Until there is a plan, iterations are finished one by one."""
+        exchange.synchronize()
+        if self._config.policy == OFF:
+            exchange.samples.clear()
+            return
+        if len(exchange.samples) <= self._config.warmup:
+            return
+        order = list(dict.fromkeys(each.index for each in chain(exchange.last_uses, exchange.tracked)))
+        urgency = [0] * len(order)
+        for place, index in enumerate(order):
+            urgency[index] = place
+        exchange.release_all()
+        plan = agreement.learned_plan(self._group, exchange.tracked, exchange.samples[1:], urgency, self._config)
+        exchange.install(*plan)
+        exchange.recording = False
+        exchange.samples.clear()
+
+
+def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:
+    def synchronize(*_: Any) -> None:
+        scheduled = reference()
+        if scheduled is not None:
+            scheduled.synchronize()
+
+    return synchronize
+
+
+@atexit.register
+def _at_exit() -> None:
+    """Other ranks may wait for collectives that this one has started."""
+    for scheduled in list(_open):
+        exchange = scheduled._exchange
+        if exchange is None or scheduled._pid != os.getpid():
+            continue
+        until = time.monotonic() + EXIT_PATIENCE
+        while exchange.under_way() and exchange.waiting.failure is None and time.monotonic() < until:
+            time.sleep(0.001)
+        if not exchange.close(1.0):
+            logger.warning("the process ends while other ranks have not answered")

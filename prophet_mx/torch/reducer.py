@@ -1,0 +1,117 @@
+"""Two threads that reduce units in one order: one starts collectives as units become ready, the other sees them land.
+
+The order is the same on all ranks and repeats without an end, one *round* for each backward pass that is reduced. There is no barrier
+between rounds. Contract: a unit is made ready only after it has landed from the round before.
+"""
+
+import threading
+from queue import SimpleQueue
+from typing import Any, Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from ..threads import start_thread
+
+OUTSTANDING = 3  # collectives that are under way at a time
+
+
+class Reducer:
+    """Reduces ``units`` (flat tensors, in place, as sums) over ``group`` in ``order``.
+
+    ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one cannot be.
+    """
+
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        units: Sequence[torch.Tensor],
+        order: Sequence[int],
+        landed: Callable[[int], None],
+        failed: Callable[[BaseException], None],
+        outstanding: int = OUTSTANDING,
+    ) -> None:
+        self._group, self._units, self._order = group, units, order
+        self._landed, self._failed = landed, failed
+        self._ready = [threading.Lock() for _ in units]  # free: the unit is ready
+        for lock in self._ready:
+            lock.acquire()
+        self._places: SimpleQueue[None] = SimpleQueue()
+        for _ in range(outstanding):
+            self._places.put(None)
+        self._flight: SimpleQueue[Optional[Tuple[int, Any]]] = SimpleQueue()
+        self._stopping = False
+        self._threads = [start_thread("reduce", self._run, self._start_all), start_thread("land", self._run, self._land)]
+
+    def ready(self, unit: int) -> None:
+        """All of this unit's gradients are in it."""
+        self._ready[unit].release()
+
+    def stop(self, patience: float) -> bool:
+        """Start nothing more, and end both threads; False if what is under way has not ended within ``patience`` seconds."""
+        self._stopping = True
+        for lock in self._ready:
+            if lock.locked():
+                lock.release()
+        self._places.put(None)
+        for thread in self._threads:
+            thread.join(patience)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _run(self, body: Callable[[], None]) -> None:
+        try:
+            body()
+        except BaseException as error:
+            self._failed(error)
+
+    def _start_all(self) -> None:
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.SUM
+        try:
+            while not self._stopping:
+                for unit in self._order:
+                    self._places.get()
+                    self._ready[unit].acquire()
+                    if self._stopping:
+                        return
+                    self._flight.put((unit, self._group.allreduce([self._units[unit]], options)))
+        finally:
+            self._flight.put(None)
+
+    def _land(self) -> None:
+        while True:
+            item = self._flight.get()
+            if item is None:
+                return
+            unit, work = item
+            work.wait()
+            self._places.put(None)
+            self._landed(unit)
+
+
+def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    """Flat buffers for units of one or more dtypes and devices: a tensor per unit, and a view per parameter.
+
+    ``units`` are lists of (parameter, start, stop), in elements. Pieces of one dtype and device lie one after the other in the order of the
+    list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so that the
+    elements of both lie in the same order.
+    """
+    kinds = [(params[pieces[0][0]].dtype, params[pieces[0][0]].device) for pieces in units]
+    sizes = [sum(stop - start for _, start, stop in pieces) for pieces in units]
+    used = dict.fromkeys(kinds, 0)
+    total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
+    flats = {(dtype, device): torch.zeros(size, dtype=dtype, device=device) for (dtype, device), size in total.items()}
+    ranges, views = [], list(params)
+    for pieces, kind, size in zip(units, kinds, sizes):
+        ranges.append(flats[kind].narrow(0, used[kind], size))
+        for index, start, stop in pieces:
+            if start == 0:
+                views[index] = _shaped(flats[kind], used[kind], params[index])
+            used[kind] += stop - start
+    return ranges, views
+
+
+def _shaped(flat: torch.Tensor, offset: int, param: torch.Tensor) -> torch.Tensor:
+    """The part of ``flat`` from ``offset`` on in the shape of a parameter, and in its strides where they leave no holes."""
+    dense = torch.empty_like(param, memory_format=torch.preserve_format, requires_grad=False)
+    return flat.as_strided(param.shape, dense.stride(), offset)
