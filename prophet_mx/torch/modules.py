@@ -85,15 +85,18 @@ class Model:
 
     def _before_forward(self, *_: Any) -> None:
         training = torch.is_grad_enabled()
+        synchronized = self._synchronized
         if self._ddp is not None:
-            self._ddp.require_forward_param_sync = self._synchronized
+            self._ddp.require_forward_param_sync = synchronized
             self._synchronized = training and self._synchronizing
         if not training:
             return
         self._exchange.begin_forward()
         if self._ddp is not None:
             self._exchange.reducing = self._synchronizing
-        elif self._buffers and self._model.training and self._synchronizing:
+            return
+        self._synchronized = self._synchronizing
+        if self._buffers and self._model.training and synchronized:
             dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
     def close(self) -> None:
