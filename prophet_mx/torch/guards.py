@@ -61,17 +61,9 @@ class GuardedParameter(nn.Parameter):
 
     @classmethod
     def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func in _HARMLESS:
-            with plainly():
-                return func(*args, **kwargs)
-        special = _OF_GRAD.get(func)
-        if special is not None and type(args[0]) is GuardedParameter:
-            return special(*args)
-        if wait_for(args) + wait_for(kwargs.values()):
-            with plainly():  # the values are current, only gradients are under way
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return _run_uncompiled(func, args, kwargs or {})
+        return _run(func, args, kwargs or {})
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> nn.Parameter:
         if id(self) not in memo:
@@ -90,6 +82,23 @@ class GuardedGradient(torch.Tensor):
             with plainly():
                 return func(*args, **kwargs)
         return func(*args, **kwargs)
+
+
+def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """What somebody does with a guarded parameter."""
+    if func in _HARMLESS:
+        with plainly():
+            return func(*args, **kwargs)
+    special = _OF_GRAD.get(func)
+    if special is not None and type(args[0]) is GuardedParameter:
+        return special(*args)
+    if wait_for(args) + wait_for(kwargs.values()):
+        with plainly():  # the values are current, only gradients are under way
+            return func(*args, **kwargs)
+    return func(*args, **kwargs)
+
+
+_run_uncompiled = torch.compiler.disable(_run)
 
 
 def wait_for(values: Iterable[Any]) -> int:

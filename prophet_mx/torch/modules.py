@@ -1,6 +1,7 @@
 """What the adapter does with the user's model: hooks before forward, buffers, and a DistributedDataParallel around it."""
 
 import contextlib
+import functools
 from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
 
 import torch
@@ -15,13 +16,17 @@ BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as Distributed
 
 
 class Hook:
-    """A hook of a module. A copy or a pickle of the module has one that does nothing."""
+    """A hook of a module. A copy or a pickle of the module has one that does nothing; where torch.compile meets one, the graph breaks."""
 
     def __init__(self, run: Callable[..., None]) -> None:
         self._run = run
+        self._run_uncompiled = torch.compiler.disable(run)
 
     def __call__(self, *arguments: Any) -> None:
-        self._run(*arguments)
+        if torch.compiler.is_compiling():
+            self._run_uncompiled(*arguments)
+        else:
+            self._run(*arguments)
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Hook":
         return Hook(_nothing)
@@ -59,16 +64,28 @@ class Model:
         self._synchronizing = True  # not within no_sync
         self._synchronized = True  # the forward before this one was to be synchronised
         self._handles: List[Any] = [model.register_forward_pre_hook(Hook(self._before_forward), prepend=True)]
-        tracked = {id(each.param): each for each in exchange.tracked}
-        for module in model.modules():
-            mine = [tracked[id(param)] for param in module.parameters(recurse=False) if id(param) in tracked]
-            if mine:
-                self._handles.append(module.register_forward_pre_hook(Hook(_waits_for(mine, exchange)), prepend=True))
+        self._compiled: List[nn.Module] = []  # in place, by Module.compile()
+        self._hook_modules(model, {id(each.param): each for each in exchange.tracked})
         for each in exchange.tracked:
             self._handles.append(each.param.register_post_accumulate_grad_hook(Hook(_contributes(each, exchange))))
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = False  # its own reductions are off, also their checks
             self._ddp.no_sync = self.no_sync  # type: ignore[method-assign]
+
+    def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
+        """Have each module wait for its own parameters before its forward, and a compiled one for all in it: no graph has hooks in it."""
+        whole = is_compiled(module)
+        mine = [tracked[id(param)] for param in module.parameters(recurse=whole) if id(param) in tracked]
+        if mine:
+            wait = Hook(_waits_for(mine, self._exchange))
+            if module._compiled_call_impl is not None:
+                self._compiled.append(module)
+                module._compiled_call_impl = _after(wait, module._compiled_call_impl)
+            else:
+                self._handles.append(module.register_forward_pre_hook(wait, prepend=True))
+        if not whole:
+            for child in module.children():
+                self._hook_modules(child, tracked)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -103,9 +120,25 @@ class Model:
         """Take all hooks away, and let DistributedDataParallel reduce again."""
         for handle in self._handles:
             handle.remove()
+        for module in self._compiled:
+            module._compiled_call_impl = module._compiled_call_impl.__wrapped__  # type: ignore[union-attr]
         if self._ddp is not None:
             del self._ddp.no_sync
             self._ddp.require_backward_grad_sync = True
+
+
+def is_compiled(module: nn.Module) -> bool:
+    """Whether this module is torch.compile's, or was compiled in place."""
+    return module._compiled_call_impl is not None or isinstance(module, torch._dynamo.OptimizedModule)
+
+
+def _after(wait: Callable[..., None], call: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(call)
+    def compiled(*args: Any, **kwargs: Any) -> Any:
+        wait()
+        return call(*args, **kwargs)
+
+    return compiled
 
 
 def _waits_for(tracked: Sequence[Tracked], exchange: Exchange) -> Callable[..., None]:
