@@ -4,21 +4,28 @@ A collective needs all ranks at once, so that they must all start their collecti
 give one, since ranks become ready at slightly different times. A profile can: every rank computes the same order beforehand from the same
 numbers (rank 0's, which go to all), and starts each unit when it is that unit's turn and its gradients are there.
 
+**Cost.** While several collectives are under way, what one needs besides its bytes (messages, threads that wake) passes beside the bytes of
+the others. So a collective takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). Gloo with three at a time,
+between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120 MB/s.
+
 **Order.** An ideal link that is never idle while a unit is ready always takes the most urgent one that is ready, and does not interrupt it
 (:func:`static_order`). The order in which a link *with* interruptions would finish (``bound.finishing_order``) is not such an order: to
-start a unit only when its turn to finish comes leaves the link idle in the time in which it would have been interrupted.
+start a unit only when its turn to finish comes leaves the link idle in the time in which it would have been interrupted. How good the order
+is depends on the rate. In a simulation with rho 1, a rate that was 5% too low or too high cost 4% of the time: with one too low the link
+waits for urgent units that are not ready yet, with one too high what is urgent waits behind what is not.
 
-**Units.** A large gradient is sliced, so that what is more urgent never waits behind much of it. Small neighbours travel together, as each
-collective costs a start-up whatever its size. But a unit is ready with its last gradient, and the link may be idle until then; so
+**Units.** A large gradient is sliced, so that what is more urgent never waits behind much of it. Small neighbours travel together, also
+with a slice, as tiny collectives leave the link idle. But a unit is ready with its last gradient, and the link may be idle until then; so
 neighbours are merged only as far as this wait is no longer than one start-up (:func:`partition`).
 
-**Size.** A collective of b bytes takes startup + b / rate. With D bytes per iteration in units of u bytes start-ups take up to
-D / u * startup. On the other hand what was started cannot be overtaken: when the first layer's gradient becomes ready, which is last, up
-to AHEAD units are in front of it or are itself, and take AHEAD * u / rate. The sum of the two is least at
+**Size.** Units should be as small as start-ups allow, which hide behind bytes from u = startup * rate on; a margin of MARGIN keeps them
+hidden while processors are busy. But each start-up also takes time of the processor. With D bytes per iteration in units of u bytes, count
+for it a share HIDDEN of D / u * startup. On the other hand what was started cannot be overtaken: when the first layer's gradient becomes
+ready, which is last, up to AHEAD units are in front of it or are itself, and take AHEAD * u / rate. The sum of the two is least at
 
-    u = sqrt(D * startup * rate / AHEAD)
+    u = sqrt(HIDDEN * D * startup * rate / AHEAD)
 
-as long as start-ups then are a small part of the time (at most 1 / LEAST of it, by a lower limit on u); see :func:`unit_size`.
+which is more than the margin in long iterations (:func:`unit_size`).
 """
 
 import heapq
@@ -33,17 +40,18 @@ from .bound import lower_bound
 from .partition import MOST, cut
 
 AHEAD = 3  # units that are in front of the most urgent gradient, itself included: two that are on the wire
-LEAST = 4  # start-ups that the bytes of a unit take at the least
+MARGIN = 2  # start-ups that the bytes of a unit take at the least
+HIDDEN = 0.1  # of a start-up's time is what it costs although it is hidden
 MIN_UNIT = 16_000  # bytes
 MAX_UNIT = 64_000_000  # bytes
 
 
 class CollectiveCost(NamedTuple):
-    """What an all-reduce of b bytes takes: ``startup`` + b / ``rate``.
+    """What an all-reduce of b bytes takes while others are under way: ``startup`` or b / ``rate``, whichever is longer.
 
     Attributes
     ----------
-    startup : seconds that a collective takes whatever its size, while others are under way.
+    startup : seconds from one collective to the next, if they are tiny. While others are under way, it passes beside their bytes.
     rate : bytes/s of payload (a ring of N ranks sends 2 (N - 1) / N times as much over each link).
     """
 
@@ -51,8 +59,8 @@ class CollectiveCost(NamedTuple):
     rate: float
 
     def seconds(self, size: int) -> float:
-        """Seconds of a collective of ``size`` bytes."""
-        return self.startup + size / self.rate
+        """Seconds from the end of one collective to the end of the next, of ``size`` bytes."""
+        return max(self.startup, size / self.rate)
 
 
 class Gradient(NamedTuple):
@@ -88,7 +96,7 @@ class CollectiveUnit(NamedTuple):
     ----------
     rank : of its most urgent gradient.
     ready : when its last gradient is ready (seconds).
-    pieces : one slice of one gradient, or one or more whole gradients of one kind.
+    pieces : slices and whole gradients of one kind, neighbours in urgency.
     bytes : of all pieces.
     kind : of its gradients.
     """
@@ -103,26 +111,27 @@ class CollectiveUnit(NamedTuple):
 def unit_size(cost: CollectiveCost, total_bytes: int) -> int:
     """The size of a unit in bytes for an iteration that reduces ``total_bytes``; derived at the top of this file.
 
-    >>> unit_size(CollectiveCost(startup=0.0003, rate=118e6), 17_700_000)
-    457012
-    >>> unit_size(CollectiveCost(startup=0.0003, rate=118e6), 1_000_000)  # the lower limit: four start-ups
-    141600
+    >>> unit_size(CollectiveCost(startup=0.001, rate=120e6), 12_000_000)  # the margin
+    240000
+    >>> unit_size(CollectiveCost(startup=0.001, rate=120e6), 120_000_000)
+    692820
 
     Raises ConfigError if an argument is not what is stated.
     """
     _check_cost(cost)
     _need_whole("total_bytes", total_bytes, 0)
-    best = math.sqrt(total_bytes * cost.startup * cost.rate / AHEAD)
-    return round(min(MAX_UNIT, max(MIN_UNIT, LEAST * cost.startup * cost.rate, best)))
+    best = math.sqrt(HIDDEN * total_bytes * cost.startup * cost.rate / AHEAD)
+    return round(min(MAX_UNIT, max(MIN_UNIT, MARGIN * cost.startup * cost.rate, best)))
 
 
 def partition(gradients: Sequence[Gradient], unit: int, cost: CollectiveCost) -> List[CollectiveUnit]:
     """The units of about ``unit`` bytes that carry ``gradients``, most urgent first. Every element is in exactly one.
 
-    A gradient of over one and a half units is cut into equal slices. Smaller ones share a unit with their neighbours in urgency, up to
-    ``unit`` bytes, as far as the link's idle time until the last of them is ready is at most ``cost.startup``.
+    A gradient of over one and a half units is cut into equal slices. Gradients and slices share a unit with their neighbours in urgency, up
+    to ``unit`` bytes, or half as much again with one of at most half a unit; but only as far as the link's idle time until the last of them
+    is ready is at most ``cost.startup``.
 
-    In the order of the list, the pieces of one kind are whole gradients one after the other: laid so into one flat array, each gradient and
+    In the order of the list, the pieces of one kind are whole gradients one after the other. Laid so into one flat array, each gradient and
     each unit is a contiguous range of it.
 
     >>> one, two = Gradient(8, 4, 0, rank=0, ready=0.2), Gradient(40, 4, 0, rank=1, ready=0.1)
@@ -140,8 +149,7 @@ def partition(gradients: Sequence[Gradient], unit: int, cost: CollectiveCost) ->
         kinds.setdefault(gradients[index].kind, []).append(index)
     units = []
     for indices in kinds.values():
-        for group in _groups(gradients, indices, unit, cost):
-            units += _units(gradients, group, unit)
+        units += _units(gradients, indices, unit, cost)
     return sorted(units, key=lambda each: (each.rank, each.kind))
 
 
@@ -199,44 +207,37 @@ def ring_bound(profile: GradientProfile, link: float, ranks: int) -> float:
     return lower_bound(profile, ring_rate(link, ranks))
 
 
-def _groups(gradients: Sequence[Gradient], indices: Sequence[int], unit: int, cost: CollectiveCost) -> List[List[int]]:
-    """Gradients of one kind, most urgent first, divided into those that travel together; those that will be cut are alone."""
-    groups: List[List[int]] = []
+def _units(gradients: Sequence[Gradient], indices: Sequence[int], unit: int, cost: CollectiveCost) -> List[CollectiveUnit]:
+    """The units of gradients of one kind, which are given most urgent first."""
+    found: List[CollectiveUnit] = []
     for index in indices:
-        wider = [gradients[member] for member in groups[-1]] + [gradients[index]] if groups else []
-        if wider and sum(member.bytes for member in wider) <= unit and _idle(wider, cost) <= cost.startup:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return groups
+        gradient = gradients[index]
+        for part in cut(gradient.bytes // gradient.itemsize, gradient.itemsize, unit):
+            size = (part.stop - part.start) * gradient.itemsize
+            single = CollectiveUnit(gradient.rank, gradient.ready, (Piece(index, *part),), size, gradient.kind)
+            if found and _fit(found[-1].bytes, size, unit) and _idle(gradients, found[-1], single, cost) <= cost.startup:
+                found[-1] = _joined(found[-1], single)
+            else:
+                found.append(single)
+    return found
 
 
-def _idle(members: Sequence[Gradient], cost: CollectiveCost) -> float:
-    """Seconds for which a link may be idle, at the most, because these gradients wait for their last one: until it is ready, but no longer
-    than the others would have taken."""
-    last = max(member.ready for member in members)
-    early = sum(member.bytes for member in members if member.ready < last)
-    return min(last - min(member.ready for member in members), early / cost.rate)
+def _fit(one: int, other: int, unit: int) -> bool:
+    """Whether so many bytes may share a unit; slices of one gradient, which are over half a unit each, do not."""
+    return one + other <= unit or (2 * min(one, other) <= unit and 2 * (one + other) <= 3 * unit)
 
 
-def _units(gradients: Sequence[Gradient], group: Sequence[int], unit: int) -> List[CollectiveUnit]:
-    """The unit of a group, or the slices of the large gradient that it consists of."""
-    first = gradients[group[0]]
-    if len(group) == 1:
-        sliced = [[Piece(group[0], *part)] for part in cut(first.bytes // first.itemsize, first.itemsize, unit)]
-    else:
-        sliced = [[Piece(index, 0, gradients[index].bytes // gradients[index].itemsize) for index in group]]
-    ready = max(gradients[index].ready for index in group)
-    return [
-        CollectiveUnit(
-            first.rank,
-            ready,
-            tuple(pieces),
-            sum((piece.stop - piece.start) * gradients[piece.gradient].itemsize for piece in pieces),
-            first.kind,
-        )
-        for pieces in sliced
-    ]
+def _joined(one: CollectiveUnit, other: CollectiveUnit) -> CollectiveUnit:
+    return CollectiveUnit(one.rank, max(one.ready, other.ready), one.pieces + other.pieces, one.bytes + other.bytes, one.kind)
+
+
+def _idle(gradients: Sequence[Gradient], one: CollectiveUnit, other: CollectiveUnit, cost: CollectiveCost) -> float:
+    """Seconds for which a link may be idle, at the most, because what two units carry waits for the last of it: until that is ready, but no
+    longer than the rest would have taken."""
+    pieces = [(gradients[piece.gradient], piece) for piece in one.pieces + other.pieces]
+    last = max(one.ready, other.ready)
+    early = sum((piece.stop - piece.start) * gradient.itemsize for gradient, piece in pieces if gradient.ready < last)
+    return min(last - min(gradient.ready for gradient, _ in pieces), early / cost.rate)
 
 
 def _check_cost(cost: CollectiveCost) -> None:
