@@ -24,6 +24,7 @@ logger = logging.getLogger("prophet_mx")
 PROBE_SMALL = 1024  # bytes: next to nothing but the start-up
 PROBE_LARGE = (1 << 18, 1 << 20, 1 << 22)  # bytes: the largest that does not take long
 PROBE_SECONDS = 0.05  # a collective that takes longer is large enough to tell the rate
+DRIFT = 0.1  # of backward's time, by which most gradients become ready earlier or later: the profile is another
 GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 
 
@@ -66,30 +67,51 @@ def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
     return Plan([[tuple(piece) for piece in each.pieces] for each in units], list(range(len(units)))[::-1])
 
 
-def learned_plan(
-    group: dist.ProcessGroup, tracked: Sequence[Tracked], samples: List[List[Optional[float]]], urgency: List[int], config: Config
-) -> Plan:
-    """The plan that rank 0's profile makes: when gradients become ready, and in which order forward needs them.
+class Planner:
+    """Learns the profile, and makes the plan of it; rank 0's numbers are everybody's.
 
-    ``samples`` are rank 0's ready times, by parameter, of some iterations; ``urgency`` its parameters' places in the order of use.
+    Attribute ``ready``: the ready times (seconds, by parameter) of the plan that stands.
     """
-    names, sizes = [each.name for each in tracked], [max(1, each.bytes) for each in tracked]
-    told: List[Any] = [None]
-    if group.rank() == 0:
-        told = [(list(GradientProfile.from_samples("job", names, sizes, samples).ready_times()), urgency)]
-    source = dist.get_global_rank(group, 0)
-    dist.broadcast_object_list(told, source, group=group)
-    ready, places = told[0]
-    measured = [measure(group, tracked[0].param.device)]
-    dist.broadcast_object_list(measured, source, group=group)
-    cost: CollectiveCost = measured[0]
-    for each, place in zip(tracked, places):
-        each.urgency = place
-    size = config.unit or unit_size(cost, sum(sizes))
-    units = partition([_gradient(each, tracked, time) for each, time in zip(tracked, ready)], size, cost)
-    order = static_order(units, cost)
-    _log(units, cost, size)
-    return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], order)
+
+    def __init__(self, group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config) -> None:
+        self._group, self._tracked, self._config = group, tracked, config
+        self._first = group.rank() == 0
+        self._source = dist.get_global_rank(group, 0)
+        self._cost: Optional[CollectiveCost] = None
+        self.ready: List[float] = []
+
+    def plan(self, samples: List[List[Optional[float]]], urgency: List[int]) -> Plan:
+        """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
+        ready, places = self._tell((self._profile(samples), urgency) if self._first else None)
+        if self._cost is None:
+            self._cost = self._tell(measure(self._group, self._tracked[0].param.device))
+        cost: CollectiveCost = self._cost
+        self.ready = ready
+        for each, place in zip(self._tracked, places):
+            each.urgency = place
+        size = self._config.unit or unit_size(cost, sum(each.bytes for each in self._tracked))
+        units = partition([_gradient(each, self._tracked, time) for each, time in zip(self._tracked, ready)], size, cost)
+        _log(units, cost, size)
+        return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], static_order(units, cost))
+
+    def drifted(self, samples: List[List[Optional[float]]], parent: dist.ProcessGroup) -> bool:
+        """Whether rank 0's gradients now become ready at other times. Over ``parent``: in the own group collectives are under way."""
+        answer = torch.zeros(1, dtype=torch.int32, device=self._tracked[0].param.device)
+        if self._first and samples:
+            now = self._profile(samples)
+            moved = sorted(abs(new - old) for new, old in zip(now, self.ready))[len(now) // 2]
+            answer.fill_(int(moved > DRIFT * max(max(self.ready), max(now))))
+        dist.broadcast(answer, self._source, group=parent)
+        return bool(answer.item())
+
+    def _profile(self, samples: List[List[Optional[float]]]) -> List[float]:
+        names, sizes = [each.name for each in self._tracked], [max(1, each.bytes) for each in self._tracked]
+        return list(GradientProfile.from_samples("job", names, sizes, samples).ready_times())
+
+    def _tell(self, value: Any) -> Any:
+        told = [value]
+        dist.broadcast_object_list(told, self._source, group=self._group)
+        return told[0]
 
 
 def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost, size: int) -> None:
@@ -116,7 +138,7 @@ def measure(group: dist.ProcessGroup, device: torch.device) -> CollectiveCost:
     for size in PROBE_LARGE:
         seconds = torch.tensor([_seconds(group, torch.zeros(size // 4, device=device), OUTSTANDING + 1)], device=device)
         dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)  # so that all ranks go on, or none
-        rate = size / max(1e-6, float(seconds) - startup)
+        rate = size / max(1e-6, float(seconds))
         if float(seconds) > PROBE_SECONDS:
             break
     return CollectiveCost(startup, rate)

@@ -50,6 +50,7 @@ class Exchange:
         self.updater = Updater(waiting)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
+        self.sampling = False  # keep when gradients are ready, to see whether that has changed
         self.samples: List[List[Optional[float]]] = []
         self.uses: List[Tracked] = []  # by forward, in order
         self.last_uses: List[Tracked] = []  # the same, of the iteration before
@@ -64,17 +65,20 @@ class Exchange:
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
     def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
-        """Take a plan, between two rounds and with nothing under way. All ranks take the same one after the same round."""
+        """Take a plan, at the end of ``step()``. All ranks take the same one after the same round."""
+        self.finish()
         if self._reducer is not None:
             self._reducer.stop(60.0)
         params = [tracked.param for tracked in self.tracked]
-        kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
+        with plainly():
+            kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
         ranges, views = lay_out(units, [param.detach() for param in params])
         self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
         for tracked, view, keep in zip(self.tracked, views, kept):
             if keep:
                 view.copy_(tracked.view)
-                tracked.param.grad = view
+                with plainly():
+                    tracked.param.grad = view
             tracked.view, tracked.units = view, []
         for unit, pieces in enumerate(units):
             for index, _, _ in pieces:
@@ -86,6 +90,19 @@ class Exchange:
             ranges, order = [*ranges, self._used], [*order, len(units)]
             self._members.append([])
         self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
+
+    def finish(self) -> None:
+        """Wait until nothing is under way. All updates are done, sums that nobody has asked for are in ``grad``, and the flat
+        buffers are needed only for that."""
+        if self._reducer is None:
+            return
+        self.synchronize()
+        self.release_all()
+        for tracked in self.tracked:
+            if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
+                self.expose(tracked)
+            if tracked.unlanded:
+                self._await_sum(tracked)
 
     # -- backward ----------------------------------------------------------------------------------------------------------
 
@@ -178,7 +195,7 @@ class Exchange:
             raise self._missing_gradients()
         if self._unused:
             self._fill()
-        if self.recording:
+        if self.recording or self.sampling:
             self.samples.append([tracked.ready if not tracked.absent else None for tracked in self.tracked])
         self._round += 1
         self._count = 0

@@ -28,6 +28,8 @@ from .waiting import Waiting
 logger = logging.getLogger("prophet_mx")
 
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
+FOLLOW_EVERY = 100  # iterations between two looks at whether the profile has changed
+FOLLOW_SPAN = 3  # iterations that are looked at
 EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
 
 _open: "weakref.WeakSet[ScheduledOptimizer]" = weakref.WeakSet()
@@ -93,7 +95,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._find_groups()
         for each in tracked:
             register(each, self._exchange)
-        self._model = Model(model, self._exchange, parent or dist.group.WORLD, broadcast_buffers)
+        self._parent = parent or dist.group.WORLD
+        self._planner = agreement.Planner(self._group, tracked, config)
+        self._model = Model(model, self._exchange, self._parent, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         _open.add(self)
 
@@ -176,6 +180,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._iteration += 1
         if self._exchange.recording:
             self._warm_up(self._exchange)
+        else:
+            self._follow(self._exchange)
         return loss
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
@@ -250,15 +256,27 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             return
         if len(exchange.samples) <= self._config.warmup:
             return
-        order = list(dict.fromkeys(each.index for each in chain(exchange.last_uses, exchange.tracked)))
-        urgency = [0] * len(order)
-        for place, index in enumerate(order):
-            urgency[index] = place
-        exchange.release_all()
-        plan = agreement.learned_plan(self._group, exchange.tracked, exchange.samples[1:], urgency, self._config)
-        exchange.install(*plan)
+        self._take_plan(exchange, exchange.samples[1:])
         exchange.recording = False
+
+    def _take_plan(self, exchange: Exchange, samples: List[List[Optional[float]]]) -> None:
+        places = {
+            index: place for place, index in enumerate(dict.fromkeys(each.index for each in chain(exchange.last_uses, exchange.tracked)))
+        }
+        exchange.finish()
+        plan = self._planner.plan(samples, [places[each.index] for each in exchange.tracked])
+        exchange.install(*plan)
         exchange.samples.clear()
+
+    def _follow(self, exchange: Exchange) -> None:
+        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the profile has changed."""
+        place = self._iteration % FOLLOW_EVERY
+        exchange.sampling = place >= FOLLOW_EVERY - FOLLOW_SPAN
+        if place == 0:
+            if self._planner.drifted(exchange.samples, self._parent):
+                logger.info("gradients become ready at other times than before: a new plan")
+                self._take_plan(exchange, exchange.samples)
+            exchange.samples.clear()
 
 
 def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:
