@@ -25,6 +25,8 @@ PROBE_SMALL = 1024  # bytes: next to nothing but the start-up
 PROBE_LARGE = (1 << 18, 1 << 20, 1 << 22)  # bytes: the largest that does not take long
 PROBE_SECONDS = 0.05  # a collective that takes longer is large enough to tell the rate
 DRIFT = 0.1  # of backward's time, by which most gradients become ready earlier or later: the profile is another
+RATE_DRIFT = 0.03  # of the plan's rate
+LEAST_RATE = 0.8  # of the probe's rate
 GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 
 
@@ -68,50 +70,72 @@ def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
 
 
 class Planner:
-    """Learns the profile, and makes the plan of it; rank 0's numbers are everybody's.
+    """Makes the plan of what the ranks have seen.
 
     Attribute ``ready``: the ready times (seconds, by parameter) of the plan that stands.
     """
 
     def __init__(self, group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config) -> None:
         self._group, self._tracked, self._config = group, tracked, config
-        self._first = group.rank() == 0
-        self._source = dist.get_global_rank(group, 0)
-        self._cost: Optional[CollectiveCost] = None
+        self._measured: Optional[CollectiveCost] = None  # by the probe
+        self._cost: Optional[CollectiveCost] = None  # of the plan
+        self._profiled: Optional[List[float]] = None  # ready times at the last look, rank 0's
         self.ready: List[float] = []
 
     def plan(self, samples: List[List[Optional[float]]], urgency: List[int]) -> Plan:
         """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
-        ready, places = self._tell((self._profile(samples), urgency) if self._first else None)
-        if self._cost is None:
-            self._cost = self._tell(measure(self._group, self._tracked[0].param.device))
-        cost: CollectiveCost = self._cost
-        self.ready = ready
+        if self._measured is None:
+            self._measured = self._cost = measure(self._group, self._tracked[0].param.device)
+        every: List[Any] = [None] * self._group.size()
+        dist.all_gather_object(every, (self._profile(samples), urgency, self._cost), group=self._group)
+        # A collective starts when its gradients are ready on all ranks. All else is as rank 0 has it.
+        self.ready = [max(times) for times in zip(*(ready for ready, _, _ in every))]
+        _, places, cost = every[0]
+        self._cost = cost
         for each, place in zip(self._tracked, places):
             each.urgency = place
         size = self._config.unit or unit_size(cost, sum(each.bytes for each in self._tracked))
-        units = partition([_gradient(each, self._tracked, time) for each, time in zip(self._tracked, ready)], size, cost)
+        units = partition([_gradient(each, self._tracked, time) for each, time in zip(self._tracked, self.ready)], size, cost)
         _log(units, cost, size)
         return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], static_order(units, cost))
 
-    def drifted(self, samples: List[List[Optional[float]]], parent: dist.ProcessGroup) -> bool:
-        """Whether rank 0's gradients now become ready at other times. Over ``parent``: in the own group collectives are under way."""
+    def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], parent: dist.ProcessGroup) -> bool:
+        """Whether rank 0's gradients become ready at other times than planned, or its collectives are carried at another rate (bytes/s).
+
+        All ranks get the same answer, over ``parent``: in the own group collectives are under way.
+        """
         answer = torch.zeros(1, dtype=torch.int32, device=self._tracked[0].param.device)
-        if self._first and samples:
-            now = self._profile(samples)
-            moved = sorted(abs(new - old) for new, old in zip(now, self.ready))[len(now) // 2]
-            answer.fill_(int(moved > DRIFT * max(max(self.ready), max(now))))
-        dist.broadcast(answer, self._source, group=parent)
+        if self._group.rank() == 0:
+            answer.fill_(int(self._ready_drifted(samples) | self._rate_drifted(rate)))
+        dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=parent)
         return bool(answer.item())
+
+    def _ready_drifted(self, samples: List[List[Optional[float]]]) -> bool:
+        if not samples:
+            return False
+        now = self._profile(samples)
+        if self._profiled is None:
+            self._profiled = now
+        moved = sorted(abs(new - old) for new, old in zip(now, self._profiled))[len(now) // 2]
+        drifted = moved > DRIFT * max(max(self._profiled), max(now))
+        if drifted:
+            self._profiled = now
+        return drifted
+
+    def _rate_drifted(self, rate: Optional[float]) -> bool:
+        """Take the rate that the job itself gets. It is a little lower than the probe's, as computing needs the processors as well; where
+        it is much lower, collectives wait for slow ranks, which is no matter of the rate."""
+        if rate is None or self._measured is None or self._cost is None:
+            return False
+        taken = min(self._measured.rate, max(LEAST_RATE * self._measured.rate, rate))
+        if abs(taken - self._cost.rate) <= RATE_DRIFT * self._cost.rate:
+            return False
+        self._cost = self._measured._replace(rate=taken)
+        return True
 
     def _profile(self, samples: List[List[Optional[float]]]) -> List[float]:
         names, sizes = [each.name for each in self._tracked], [max(1, each.bytes) for each in self._tracked]
         return list(GradientProfile.from_samples("job", names, sizes, samples).ready_times())
-
-    def _tell(self, value: Any) -> Any:
-        told = [value]
-        dist.broadcast_object_list(told, self._source, group=self._group)
-        return told[0]
 
 
 def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost, size: int) -> None:
@@ -133,12 +157,12 @@ def _gradient(tracked: Tracked, every: Sequence[Tracked], ready: float) -> Gradi
 def measure(group: dist.ProcessGroup, device: torch.device) -> CollectiveCost:
     """What a collective costs while OUTSTANDING of them are under way; takes some tenths of a second."""
     _seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 8)
-    startup = _seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 32)
+    startup = min(_seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 32) for _ in range(3))
     rate = GUESS.rate
     for size in PROBE_LARGE:
-        seconds = torch.tensor([_seconds(group, torch.zeros(size // 4, device=device), OUTSTANDING + 1)], device=device)
+        seconds = torch.tensor([_seconds(group, torch.zeros(size // 4, device=device), 3 * OUTSTANDING)], device=device)
         dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)  # so that all ranks go on, or none
-        rate = size / max(1e-6, float(seconds))
+        rate = size / float(seconds)
         if float(seconds) > PROBE_SECONDS:
             break
     return CollectiveCost(startup, rate)

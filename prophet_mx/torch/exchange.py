@@ -91,6 +91,10 @@ class Exchange:
             self._members.append([])
         self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
 
+    def observed_rate(self) -> Optional[float]:
+        """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""
+        return self._reducer.observed_rate() if self._reducer is not None else None
+
     def finish(self) -> None:
         """Wait until nothing is under way. All updates are done, sums that nobody has asked for are in ``grad``, and the flat
         buffers are needed only for that."""

@@ -28,7 +28,8 @@ from .waiting import Waiting
 logger = logging.getLogger("prophet_mx")
 
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
-FOLLOW_EVERY = 100  # iterations between two looks at whether the profile has changed
+FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
+FOLLOW_EVERY = 100  # iterations between two such looks later
 FOLLOW_SPAN = 3  # iterations that are looked at
 EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
 
@@ -76,6 +77,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._config = config
         self._pid = os.getpid()
         self._iteration = 0
+        self._until_look = FIRST_LOOK
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
             return
@@ -269,12 +271,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange.samples.clear()
 
     def _follow(self, exchange: Exchange) -> None:
-        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the profile has changed."""
-        place = self._iteration % FOLLOW_EVERY
-        exchange.sampling = place >= FOLLOW_EVERY - FOLLOW_SPAN
-        if place == 0:
-            if self._planner.drifted(exchange.samples, self._parent):
-                logger.info("gradients become ready at other times than before: a new plan")
+        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the plan's numbers have changed."""
+        self._until_look -= 1
+        exchange.sampling = self._until_look < FOLLOW_SPAN
+        if self._until_look == 0:
+            self._until_look = FOLLOW_EVERY
+            if self._planner.drifted(exchange.samples, exchange.observed_rate(), self._parent):
                 self._take_plan(exchange, exchange.samples)
             exchange.samples.clear()
 

@@ -5,6 +5,7 @@ between rounds. Contract: a unit is made ready only after it has landed from the
 """
 
 import threading
+import time
 from queue import SimpleQueue
 from typing import Any, Callable, List, Optional, Sequence, Tuple
 
@@ -14,6 +15,7 @@ import torch.distributed as dist
 from ..threads import start_thread
 
 OUTSTANDING = 3  # collectives that are under way at a time
+LEAST_SECONDS = 0.1  # of full use that tell a rate
 
 
 class Reducer:
@@ -41,11 +43,18 @@ class Reducer:
             self._places.put(None)
         self._flight: SimpleQueue[Optional[Tuple[int, Any]]] = SimpleQueue()
         self._stopping = False
+        self._busy_seconds, self._busy_bytes = 0.0, 0  # while as many as possible were under way
         self._threads = [start_thread("reduce", self._run, self._start_all), start_thread("land", self._run, self._land)]
 
     def ready(self, unit: int) -> None:
         """All of this unit's gradients are in it."""
         self._ready[unit].release()
+
+    def observed_rate(self) -> Optional[float]:
+        """Bytes/s of payload while as many collectives as possible were under way; None if that was hardly so. It counts anew then."""
+        seconds, size = self._busy_seconds, self._busy_bytes
+        self._busy_seconds, self._busy_bytes = 0.0, 0
+        return size / seconds if seconds > LEAST_SECONDS else None
 
     def stop(self, patience: float) -> bool:
         """Start nothing more, and end both threads; False if what is under way has not ended within ``patience`` seconds."""
@@ -54,8 +63,9 @@ class Reducer:
             if lock.locked():
                 lock.release()
         self._places.put(None)
+        until = time.monotonic() + patience
         for thread in self._threads:
-            thread.join(patience)
+            thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self, body: Callable[[], None]) -> None:
@@ -79,13 +89,19 @@ class Reducer:
             self._flight.put(None)
 
     def _land(self) -> None:
+        full, last = False, 0.0
         while True:
             item = self._flight.get()
             if item is None:
                 return
             unit, work = item
             work.wait()
+            was_full, before = full, last
+            full, last = self._places.empty(), time.perf_counter()
             self._places.put(None)
+            if full and was_full:
+                self._busy_seconds += last - before
+                self._busy_bytes += self._units[unit].nbytes
             self._landed(unit)
 
 
