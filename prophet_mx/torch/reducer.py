@@ -35,19 +35,20 @@ class Reducer:
     ) -> None:
         self._group, self._units, self._order = group, units, order
         self._landed, self._failed = landed, failed
-        self._ready = [threading.Lock() for _ in units]  # free: the unit is ready
+        self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
+        self._complete = [False] * len(units)
         for lock in self._ready:
             lock.acquire()
         self._places: SimpleQueue[None] = SimpleQueue()
         for _ in range(outstanding):
             self._places.put(None)
         self._flight: SimpleQueue[Optional[Tuple[int, Any]]] = SimpleQueue()
-        self._stopping = False
         self._busy_seconds, self._busy_bytes = 0.0, 0  # while as many as possible were under way
         self._threads = [start_thread("reduce", self._run, self._start_all), start_thread("land", self._run, self._land)]
 
     def ready(self, unit: int) -> None:
         """All of this unit's gradients are in it."""
+        self._complete[unit] = True
         self._ready[unit].release()
 
     def observed_rate(self) -> Optional[float]:
@@ -57,12 +58,11 @@ class Reducer:
         return size / seconds if seconds > LEAST_SECONDS else None
 
     def stop(self, patience: float) -> bool:
-        """Start nothing more, and end both threads; False if what is under way has not ended within ``patience`` seconds."""
-        self._stopping = True
-        for lock in self._ready:
-            if lock.locked():
+        """Start what is ready, as other ranks may have started theirs, and end both threads; False if what is under way has not ended
+        within ``patience`` seconds."""
+        for lock, complete in zip(self._ready, self._complete):
+            if not complete and lock.locked():
                 lock.release()
-        self._places.put(None)
         until = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -78,12 +78,13 @@ class Reducer:
         options = dist.AllreduceOptions()
         options.reduceOp = dist.ReduceOp.SUM
         try:
-            while not self._stopping:
+            while True:
                 for unit in self._order:
                     self._places.get()
                     self._ready[unit].acquire()
-                    if self._stopping:
+                    if not self._complete[unit]:
                         return
+                    self._complete[unit] = False
                     self._flight.put((unit, self._group.allreduce([self._units[unit]], options)))
         finally:
             self._flight.put(None)
