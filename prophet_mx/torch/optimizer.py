@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from itertools import chain
-from typing import Any, Callable, ContextManager, Dict, List, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -78,6 +78,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._pid = os.getpid()
         self._iteration = 0
         self._until_look = FIRST_LOOK
+        self._logged: Optional[Tuple[float, float]] = None  # at the last line of statistics: the time, and seconds waited until then
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
             return
@@ -184,6 +185,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._warm_up(self._exchange)
         else:
             self._follow(self._exchange)
+        if self._config.log_every and self._iteration % self._config.log_every == 0:
+            self._log_statistics(self._exchange)
         return loss
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
@@ -260,6 +263,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             return
         self._take_plan(exchange, exchange.samples[1:])
         exchange.recording = False
+
+    def _log_statistics(self, exchange: Exchange) -> None:
+        now, waited, every = time.perf_counter(), exchange.waiting.seconds, self._config.log_every
+        if self._logged is not None:
+            began, before = self._logged
+            logger.info(
+                "iterations %d to %d: %.1f ms each, waited %.1f ms of it for other ranks' gradients",
+                self._iteration - every,
+                self._iteration,
+                1e3 * (now - began) / every,
+                1e3 * (waited - before) / every,
+            )
+        self._logged = now, waited
 
     def _take_plan(self, exchange: Exchange, samples: List[List[Optional[float]]]) -> None:
         places = {

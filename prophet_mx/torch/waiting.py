@@ -20,6 +20,7 @@ class Waiting:
         self.condition = threading.Condition()
         self.failure: Optional[BaseException] = None
         self.closed = False
+        self.seconds = 0.0  # that the caller's threads have waited in all
         self._warn = config.stall_warn
         self._rank = rank
 
@@ -42,7 +43,7 @@ class Waiting:
 
         Raises CollectiveError if a thread has failed, or the optimizer is closed.
         """
-        began = warned = time.monotonic()
+        began = warned = last = time.monotonic()
         with self.condition:
             while not reached():
                 self.check()
@@ -50,6 +51,8 @@ class Waiting:
                     raise CollectiveError(f"rank {self._rank}: {what()} is not there any more, as the optimizer was closed")
                 self.condition.wait(TICK)
                 now = time.monotonic()
+                self.seconds += now - last
+                last = now
                 if self._warn is not None and now - warned >= self._warn:
                     warned = now
                     logger.error(
