@@ -99,15 +99,15 @@ class Planner:
         _log(units, cost, size)
         return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], static_order(units, cost))
 
-    def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], parent: dist.ProcessGroup) -> bool:
+    def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], control: dist.ProcessGroup) -> bool:
         """Whether rank 0's gradients become ready at other times than planned, or its collectives are carried at another rate (bytes/s).
 
-        All ranks get the same answer, over ``parent``: in the own group collectives are under way.
+        All ranks get the same answer, over ``control``: in the own group collectives are under way.
         """
         answer = torch.zeros(1, dtype=torch.int32, device=self._tracked[0].param.device)
         if self._group.rank() == 0:
             answer.fill_(int(self._ready_drifted(samples) | self._rate_drifted(rate)))
-        dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=parent)
+        dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=control)
         return bool(answer.item())
 
     def _ready_drifted(self, samples: List[List[Optional[float]]]) -> bool:

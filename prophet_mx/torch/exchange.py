@@ -324,6 +324,10 @@ class Exchange:
         """Whether collectives have been started, or updates asked for, that are not done."""
         return any(tracked.pending or tracked.unlanded and self._round for tracked in self.tracked)
 
+    def in_backward(self) -> bool:
+        """Whether a backward pass has begun and not given all gradients: it raised."""
+        return 0 < self._count < len(self.tracked)
+
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has asked for are done."""
         self.waiting.until(

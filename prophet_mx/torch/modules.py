@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .exchange import Exchange
 from .tracked import STEPPING, Tracked
+from .waiting import as_collective_error
 
 BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as DistributedDataParallel has it
 
@@ -114,7 +115,8 @@ class Model:
             return
         self._synchronized = self._synchronizing
         if self._buffers and self._model.training and synchronized:
-            dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+            with as_collective_error():
+                dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
     def close(self) -> None:
         """Take all hooks away, and let DistributedDataParallel reduce again."""

@@ -23,7 +23,7 @@ from .exchange import Exchange
 from .guards import register, unregister
 from .modules import Model, broadcast_all, named_parameters
 from .tracked import Tracked
-from .waiting import Waiting
+from .waiting import Waiting, as_collective_error
 
 logger = logging.getLogger("prophet_mx")
 
@@ -98,9 +98,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._find_groups()
         for each in tracked:
             register(each, self._exchange)
-        self._parent = parent or dist.group.WORLD
+        self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
         self._planner = agreement.Planner(self._group, tracked, config)
-        self._model = Model(model, self._exchange, self._parent, broadcast_buffers)
+        self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         _open.add(self)
 
@@ -181,10 +181,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         else:
             self._step_at_once(self._exchange)
         self._iteration += 1
-        if self._exchange.recording:
-            self._warm_up(self._exchange)
-        else:
-            self._follow(self._exchange)
+        with as_collective_error():
+            if self._exchange.recording:
+                self._warm_up(self._exchange)
+            else:
+                self._follow(self._exchange)
         if self._config.log_every and self._iteration % self._config.log_every == 0:
             self._log_statistics(self._exchange)
         return loss
@@ -292,7 +293,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange.sampling = self._until_look < FOLLOW_SPAN
         if self._until_look == 0:
             self._until_look = FOLLOW_EVERY
-            if self._planner.drifted(exchange.samples, exchange.observed_rate(), self._parent):
+            if self._planner.drifted(exchange.samples, exchange.observed_rate(), self._control):
                 self._take_plan(exchange, exchange.samples)
             exchange.samples.clear()
 
@@ -313,7 +314,7 @@ def _at_exit() -> None:
         exchange = scheduled._exchange
         if exchange is None or scheduled._pid != os.getpid():
             continue
-        until = time.monotonic() + EXIT_PATIENCE
+        until = time.monotonic() + (1.0 if exchange.in_backward() else EXIT_PATIENCE)
         while exchange.under_way() and exchange.waiting.failure is None and time.monotonic() < until:
             time.sleep(0.001)
         if not exchange.close(1.0):

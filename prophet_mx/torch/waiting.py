@@ -1,16 +1,28 @@
 """One lock, on which all threads of the adapter wait for each other, and the error that ends all waiting."""
 
+import contextlib
 import logging
 import threading
 import time
-from typing import Callable, Optional
+from typing import Callable, Iterator, Optional
 
 from ..config import Config
-from ..errors import CollectiveError
+from ..errors import CollectiveError, ProphetError
 
 logger = logging.getLogger("prophet_mx")
 
 TICK = 1.0  # seconds between two looks at the clock while waiting
+
+
+@contextlib.contextmanager
+def as_collective_error() -> Iterator[None]:
+    """What PyTorch raises as a RuntimeError when another rank does not come, as a CollectiveError."""
+    try:
+        yield
+    except ProphetError:
+        raise
+    except RuntimeError as error:
+        raise CollectiveError(f"the ranks cannot settle something together: {error}") from error
 
 
 class Waiting:
