@@ -58,7 +58,8 @@ class Exchange:
         self._group, self._unused = group, unused
         self._scale = 1.0 / group.size()
         self._round = self._count = 0
-        self._absent: List[Tracked] = []
+        self._absent: List[Tracked] = []  # those that wait for the answers under way
+        self._answered = True  # no answers are under way: _absent and _used may change
         self._reducer: Optional[Reducer] = None
         self._gradients_were_read = False
 
@@ -134,8 +135,9 @@ class Exchange:
             torch.mul(gradient, self._scale, out=tracked.view)
         self._hand_over(tracked)
 
-    def _hand_over(self, tracked: Tracked) -> None:
-        """The contribution is in the flat buffer: its units may go when they are complete."""
+    def _hand_over(self, tracked: Tracked, besides: int = 0) -> None:
+        """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
+        waits for as well. The landing thread counts down from the moment in which a unit is ready."""
         assert self._reducer is not None
         if tracked.stage == IDLE:
             tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
@@ -146,7 +148,7 @@ class Exchange:
         guard(tracked, SUMMING)
         tracked.round = self._round
         self._count += 1
-        tracked.unlanded = len(tracked.units)
+        tracked.unlanded = len(tracked.units) + besides
         for unit in tracked.units:
             self._missing[unit] -= 1
             if not self._missing[unit]:
@@ -221,11 +223,13 @@ class Exchange:
 
     def _fill(self) -> None:
         """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
+        self.waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
         self._absent = [tracked for tracked in self.tracked if tracked.round != self._round]
         used = torch.ones(len(self.tracked), dtype=torch.int32)
         for tracked in self._absent:
             self._fill_one(tracked, used)
         self._used.copy_(used)
+        self._answered = False
         assert self._reducer is not None
         self._reducer.ready(len(self._members) - 1)
 
@@ -244,9 +248,8 @@ class Exchange:
             else:
                 torch.mul(gradient, self._scale, out=tracked.view)
         used[tracked.index] = int(touched)
-        self._hand_over(tracked)
+        self._hand_over(tracked, 1)  # the answers of all ranks
         tracked.absent = not touched
-        tracked.unlanded += 1  # the answers of all ranks
 
     def begin_forward(self) -> None:
         """The model's forward begins: what backward had to contribute has been contributed."""
@@ -271,6 +274,7 @@ class Exchange:
                 tracked.unlanded -= 1
                 if not tracked.unlanded and tracked.pending:
                     self._ripe(tracked)
+            self._answered = self._answered or answers is not None
             self.waiting.condition.notify_all()
 
     def _ripe(self, tracked: Tracked) -> None:
