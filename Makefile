@@ -4,14 +4,20 @@
 # make bench   compare methods on three cells of a shaped network; needs root
 # make help    all targets
 #
-# Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it.
+# Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it; what is of PyTorch in .venv-torch, as
+# MXNet needs an older numpy.
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
 EXTRAS  := $(MXNET),test,check,demo,report,metrics,tensorboard,docs
 VENV    := .venv
-PIP     := $(VENV)/bin/python -m pip --quiet --disable-pip-version-check --no-input
+PIP_OF   = $(1)/bin/python -m pip --quiet --disable-pip-version-check --no-input
+PIP     := $(call PIP_OF,$(VENV))
 ARGS    ?=
+
+# Which PyTorch the tests of prophet_mx.torch run with: a requirement for pip.
+TORCH      ?= torch==2.13.0
+TORCH_VENV := .venv-torch
 
 # Cells of the comparisons; see benchmarks/comparison/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick
@@ -65,7 +71,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
+.PHONY: help build demo lint check test test-torch bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
         fuzz check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -75,6 +81,7 @@ help:
 	@echo 'make check   checkers, and the tests that start no process: under a minute, for while you work'
 	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin'
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
+	@echo 'make test-torch        the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
 	@echo 'make bench-full        all models, more rates, four workers and two servers, jitter: some hours'
 	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
@@ -115,6 +122,10 @@ check: lint
 # Two files of tests at a time: most tests wait for processes most of the time.
 test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
+
+# Each file of tests has processes of its own, as many as there are ranks.
+test-torch: $(TORCH_VENV)/.installed
+	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile torch $(ARGS)
 
 bench: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)
@@ -166,16 +177,16 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) $(TORCH_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c \
 	  .mypy_cache tests/.mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.created:
+$(VENV)/.created $(TORCH_VENV)/.created:
 	@for python in $(PYTHONS); do \
 	  if why=$$("$$python" -c "$$CHECK_PYTHON" 2>&1); then \
-	    echo "$(VENV): $$("$$python" --version), $$("$$python" -c 'import sys; print(sys.executable)')"; \
-	    "$$python" -m venv --clear $(VENV) && touch $@; exit; \
+	    echo "$(@D): $$("$$python" --version), $$("$$python" -c 'import sys; print(sys.executable)')"; \
+	    "$$python" -m venv --clear $(@D) && touch $@; exit; \
 	  fi; \
 	  tried="$$tried    $$python: $$(echo "$${why:-does not run}" | head -n 1)\n"; \
 	done; \
@@ -189,4 +200,11 @@ $(VENV)/.installed: $(VENV)/.created $(SOURCES)
 	@rm -rf build
 	@$(PIP) install '.[$(EXTRAS)]' $(COMPILER)
 	@$(VENV)/bin/python benchmarks/testbed/setup.py -q build_ext --inplace
+	@touch $@
+
+# A new TORCH needs 'make clean', or another TORCH_VENV.
+$(TORCH_VENV)/.installed: $(TORCH_VENV)/.created $(SOURCES)
+	@echo 'installing $(TORCH) and prophet_mx[torch,test] into $(TORCH_VENV) ...'
+	@rm -rf build
+	@$(call PIP_OF,$(TORCH_VENV)) install '$(TORCH)' '.[torch,test]'
 	@touch $@

@@ -1,4 +1,5 @@
-"""Where MXNet is not installed: the package imports, its commands work, and only the store is missing, with words how to get it."""
+"""Where neither MXNet nor PyTorch is installed: the package imports, its commands work, and only the adapters are missing, with words
+how to get them."""
 
 import json
 import os
@@ -12,14 +13,15 @@ from support.paths import ROOT
 
 PROFILE = ROOT / "benchmarks" / "profiles_data" / "mobilenetv2_1.0.json"
 
-# Python runs this before anything else, in this process and in those that it starts: import and find_spec go as if there were no MXNet.
-NOT_INSTALLED = "import sys\nsys.modules['mxnet'] = None\n"
+# Python runs this before anything else, in this process and in those that it starts: import and find_spec go as if there were neither.
+NOT_INSTALLED = "import sys\nsys.modules['mxnet'] = sys.modules['torch'] = None\n"
 
 EVERY_MODULE = """
 import importlib, pkgutil
 import prophet_mx
 for module in pkgutil.walk_packages(prophet_mx.__path__, "prophet_mx.", onerror=lambda name: None):
-    if not module.name.startswith(("prophet_mx.mxnet", "prophet_mx.launcher.bootstrap.")) and not module.name.endswith("__main__"):
+    adapters = ("prophet_mx.mxnet", "prophet_mx.torch", "prophet_mx.launcher.bootstrap.")
+    if not module.name.startswith(adapters) and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
         print(module.name)
 """
@@ -27,7 +29,7 @@ for module in pkgutil.walk_packages(prophet_mx.__path__, "prophet_mx.", onerror=
 
 @pytest.fixture
 def python(tmp_path):
-    """Run Python without MXNet, in an empty folder."""
+    """Run Python without MXNet and PyTorch, in an empty folder."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NOT_INSTALLED)
     path = os.pathsep.join([str(tmp_path / "site"), PACKAGE_PATH])
@@ -45,6 +47,13 @@ def test_the_store_says_which_extra_installs_mxnet(python, line):
     message = done.stderr.splitlines()[-1]
     assert "MXNetMissingError" in message and "MXNet 1.9.1" in message
     assert "pip install prophet_mx[cpu]" in message and "pip install prophet_mx[cu112]" in message
+
+
+def test_the_optimizer_says_which_extra_installs_pytorch(python):
+    done = python("-c", "from prophet_mx.torch import ScheduledOptimizer")
+    assert done.returncode == 1
+    message = done.stderr.splitlines()[-1]
+    assert "MissingPackageError" in message and "pip install 'prophet_mx[torch]'" in message
 
 
 def test_every_module_but_the_adapters_can_be_imported(python):
