@@ -1,0 +1,234 @@
+"""What cannot be scheduled with the result of DistributedDataParallel is refused with words, or run as a whole; and settings."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.optim import lr_scheduler
+
+from prophet_mx import ProphetError
+from prophet_mx.errors import ConfigError
+from prophet_mx.torch import ScheduledOptimizer
+from support.ranks import on_ranks
+from support.training import METHODS, Scheduled, batches, run, same, step
+
+WIDTH = 24
+ITERATIONS = 6
+
+
+def net():
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
+
+
+def trained(make_optimizer, make_model=net):
+    def training(method):
+        model = make_model()
+        forward, optimizer = method.wrap(model, make_optimizer(model.parameters()))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            yield step(forward, optimizer, batch)
+
+    return training
+
+
+# --- optimizers that need more than one parameter at a time, or that are not known ---
+
+
+class Own(torch.optim.Optimizer):
+    """Steps along all gradients, divided by the norm of all of them together."""
+
+    def __init__(self, params):
+        super().__init__(params, {"lr": 0.1})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        params = [param for group in self.param_groups for param in group["params"]]
+        norm = torch.stack([param.grad.norm() for param in params]).norm()
+        for param in params:
+            param.sub_(param.grad / norm, alpha=self.param_groups[0]["lr"])
+
+
+class Derived(torch.optim.SGD):
+    """An SGD that does something about all parameters after its step."""
+
+    def step(self, closure=None):
+        super().step(closure)
+        with torch.no_grad():
+            params = [param for group in self.param_groups for param in group["params"]]
+            norm = torch.stack([param.norm() for param in params]).norm()
+            for param in params:
+                param.div_(norm)
+
+
+WHOLE = {"own": Own, "derived": lambda params: Derived(params, lr=0.1), "Adafactor": lambda params: torch.optim.Adafactor(params, lr=0.01)}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@on_ranks(2)
+def test_an_optimizer_that_is_not_known_is_run_as_a_whole(name):
+    same(trained(WHOLE[name]))
+
+
+OPTIMIZERS = {"LBFGS": torch.optim.LBFGS, "SparseAdam": torch.optim.SparseAdam}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@on_ranks(2)
+def test_an_optimizer_that_cannot_be_scheduled_is_refused(name):
+    for make in METHODS.values():
+        with pytest.raises(ConfigError, match=f"optimizer is {name}"):
+            run(trained(OPTIMIZERS[name]), make())
+
+
+@on_ranks(2)
+def test_a_sparse_gradient_is_refused():
+    class Sparse(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(10, WIDTH, sparse=True)
+
+        def forward(self, batch):
+            return self.embedding(batch.abs().long() % 10)
+
+    with pytest.raises(ProphetError, match="'embedding.weight' has a sparse gradient"):
+        run(trained(lambda params: torch.optim.SGD(params, lr=0.1), Sparse), Scheduled())
+
+
+# --- what the model and the script may not do ---
+
+
+@pytest.mark.parametrize(
+    "make, part",
+    [
+        (lambda model: ScheduledOptimizer(model.parameters(), torch.optim.SGD(model.parameters(), lr=0.1)), "allowed: a torch.nn.Module"),
+        (lambda model: ScheduledOptimizer(model, "SGD"), "allowed: a torch.optim.Optimizer"),
+        (lambda model: ScheduledOptimizer(model, torch.optim.SGD(net().parameters(), lr=0.1)), "not one of the model's"),
+        (lambda model: ScheduledOptimizer(model.requires_grad_(False), torch.optim.SGD(model.parameters(), lr=0.1)), "no parameter"),
+        (lambda model: ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), unit=1), "unit"),
+        (lambda model: ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), policy="fifo"), "policy='fifo'"),
+        (lambda model: ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), units=1), "units"),
+        (lambda model: ScheduledOptimizer(torch.jit.script(model), torch.optim.SGD(model.parameters(), lr=0.1)), "ScriptModule"),
+    ],
+    ids=["no model", "no optimizer", "another's parameters", "nothing to train", "unit", "policy", "unknown setting", "script"],
+)
+def test_a_wrong_argument_is_named(make, part):
+    """Before anything is sent: there is no process group."""
+    with pytest.raises((ProphetError, TypeError), match=part):
+        make(net())
+
+
+def test_without_a_process_group_it_says_what_to_call():
+    model = net()
+    with pytest.raises(ConfigError, match="init_process_group"):
+        ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
+
+
+@on_ranks(2)
+def test_ranks_with_different_settings_are_refused_on_all():
+    model = net()
+    with pytest.raises(ConfigError, match="ranks 0 and 1 have different settings"):
+        ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), unit=1000 * (1 + dist.get_rank()))
+
+
+@on_ranks(2)
+def test_a_model_that_is_scheduled_already_is_refused_until_that_ends():
+    model = net()
+    first = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ConfigError, match="scheduled already"):
+        ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    first.close()
+    ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)).close()
+
+
+@on_ranks(2)
+def test_a_gradient_of_a_gradient():
+    """Through torch.autograd.grad, as for a penalty, it is right; of parameters themselves it is refused."""
+
+    def training(method):
+        model = net()
+        _, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            optimizer.zero_grad()
+            batch.requires_grad_()
+            loss = model(batch).square().mean()
+            [slope] = torch.autograd.grad(loss, batch, create_graph=True)
+            if isinstance(method, Scheduled):
+                (loss + slope.square().sum()).backward()
+            else:  # DDP does not allow it: the same by hand
+                (loss + slope.square().sum()).backward()
+                for param in model.parameters():
+                    dist.all_reduce(param.grad.div_(2))
+            optimizer.step()
+            yield loss
+
+    same(training, Scheduled())
+
+    model = net()
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    with pytest.raises(ProphetError, match="create_graph"):
+        model(torch.ones(1, WIDTH)).square().mean().backward(create_graph=True)
+    optimizer.close()
+
+
+@on_ranks(2)
+def test_the_optimizer_itself_is_not_copied():
+    model = net()
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    for copying in (copy.deepcopy, pickle.dumps):
+        with pytest.raises(ProphetError, match="state_dict"):
+            copying(optimizer)
+    optimizer.close()
+
+
+# --- what it is ---
+
+
+@on_ranks(2)
+def test_it_is_an_optimizer_that_shares_groups_and_state():
+    model = net()
+    inner = torch.optim.Adam([{"params": model[0].parameters()}, {"params": model[2].parameters(), "lr": 0.1}])
+    optimizer = ScheduledOptimizer(model, inner)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert optimizer.param_groups is inner.param_groups and optimizer.state is inner.state and optimizer.defaults is inner.defaults
+    lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5)
+    assert [group["lr"] for group in inner.param_groups] == [0.0005, 0.05]
+    step(model, optimizer, torch.ones(1, WIDTH))
+    assert optimizer.state_dict()["state"].keys() == inner.state_dict()["state"].keys() == {0, 1, 2, 3}
+    optimizer.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+@on_ranks(2)
+def test_the_policy_off_is_plain_ddp(method):
+    class Off(METHODS[method]):
+        def check(self):
+            self.planned = True  # there is none, and none is wanted
+
+    training = trained(lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9))
+    same(training, Off(policy="off"))
+
+
+@on_ranks(1)
+def test_one_rank_alone():
+    same(trained(lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9)))
+
+
+@on_ranks(2)
+def test_rank_0_alone_evaluates_the_plain_module_in_between():
+    """No rank waits for another in an evaluation."""
+
+    def training(method):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 1))
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            yield step(forward, optimizer, batch)
+            if dist.get_rank() == 0:
+                model.eval()
+                with torch.no_grad():
+                    yield model(torch.ones(3, WIDTH))
+                model.train()
+
+    same(training)
