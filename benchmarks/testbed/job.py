@@ -27,7 +27,7 @@ _PATH = [str(Path(prophet_mx.__file__).resolve().parents[1]), str(Path(__file__)
 
 def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping[str, str]] = None) -> Dict[str, str]:
     """The environment of a job's process: this one's without any job settings, plus its place in the job, plus ``extra``."""
-    env = {name: value for name, value in os.environ.items() if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
+    env = plain_environment()
     env.update(
         DMLC_ROLE=role,
         DMLC_PS_ROOT_URI=bed.nodes["s0"],
@@ -35,12 +35,17 @@ def node_environment(bed: Testbed, node: str, role: str, extra: Optional[Mapping
         DMLC_NUM_WORKER=str(bed.workers),
         DMLC_NUM_SERVER=str(bed.servers),
         DMLC_NODE_HOST=bed.nodes[node],
-        OMP_NUM_THREADS="1",
-        PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])),
     )
     if role == "server":
         env = {**SERVER_ENGINE, **env}  # as prophet-mx launch starts them, for all methods
     env.update(extra or {})
+    return env
+
+
+def plain_environment() -> Dict[str, str]:
+    """This process's environment without any job settings, for a process that imports what this one does."""
+    env = {name: value for name, value in os.environ.items() if name != "PORT" and not name.startswith(("DMLC_", "PROPHET_", "PS_"))}
+    env.update(OMP_NUM_THREADS="1", PYTHONPATH=os.pathsep.join(filter(None, [*_PATH, env.get("PYTHONPATH")])))
     return env
 
 
@@ -69,28 +74,14 @@ def run_job(
             (f"w{i}", f"w{i}", "worker", [sys.executable, "-m", "benchmarks.testbed.emulated", task_file, results[i]])
             for i in range(bed.workers)
         ]
-        processes = {}
-        try:
-            for label, node, role, command in roles:
-                with open(os.path.join(folder, label + ".log"), "wb") as log:
-                    processes[label] = bed.popen(
-                        node,
-                        command,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        cwd=folder,
-                        stdin=subprocess.DEVNULL,
-                        env=node_environment(bed, node, role, env),
-                    )
-            clock = _ProcessorClock([processes[f"s{i}"].pid for i in range(bed.servers)])
-            _wait(processes, time.monotonic() + timeout, clock)
-        except TestbedError as error:
-            raise TestbedError(f"{error}\n{_logs(folder, processes)}") from None
-        finally:
-            for process in processes.values():
-                if process.poll() is None:
-                    process.send_signal(signal.SIGKILL)
-                process.wait()
+        clock = _ProcessorClock([f"s{i}" for i in range(bed.servers)])
+        run_processes(
+            bed,
+            {label: (node, command, node_environment(bed, node, role, env)) for label, node, role, command in roles},
+            folder,
+            timeout,
+            clock,
+        )
         found = []
         for path in results:
             with open(path) as file:
@@ -101,17 +92,49 @@ def run_job(
         return sorted(found, key=lambda result: result["rank"])
 
 
-class _ProcessorClock:
-    """The processor time of some processes together, read now and then."""
+def run_processes(
+    bed: Testbed,
+    commands: Mapping[str, Tuple[str, List[str], Dict[str, str]]],
+    folder: str,
+    timeout: float,
+    clock: "Optional[_ProcessorClock]" = None,
+) -> None:
+    """Run processes until all have ended well: label -> node, command, environment. Their output goes to LABEL.log in ``folder``. None is
+    left behind. ``timeout`` in seconds; ``clock`` is read now and then.
 
-    def __init__(self, pids: Sequence[int]) -> None:
-        self._processes = [psutil.Process(pid) for pid in pids]
+    Raises
+    ------
+    TestbedError
+        a process failed, or the time was up; the message holds every process's output.
+    """
+    processes = {}
+    try:
+        for label, (node, command, env) in commands.items():
+            with open(os.path.join(folder, label + ".log"), "wb") as log:
+                processes[label] = bed.popen(
+                    node, command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, stdin=subprocess.DEVNULL, env=env
+                )
+        _wait(processes, time.monotonic() + timeout, clock)
+    except TestbedError as error:
+        raise TestbedError(f"{error}\n{_logs(folder, processes)}") from None
+    finally:
+        for process in processes.values():
+            if process.poll() is None:
+                process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+class _ProcessorClock:
+    """The processor time of some of a job's processes together, by label, read now and then."""
+
+    def __init__(self, labels: Sequence[str]) -> None:
+        self._labels = labels
         self._read: List[Tuple[float, float]] = []
 
-    def tick(self) -> None:
-        """Read it, unless one of the processes has ended."""
+    def tick(self, processes: "Mapping[str, subprocess.Popen[bytes]]") -> None:
+        """Read it, unless one of them has ended."""
         try:
-            times = [process.cpu_times() for process in self._processes]
+            times = [psutil.Process(processes[label].pid).cpu_times() for label in self._labels]
         except psutil.Error:
             return
         self._read.append((time.monotonic(), sum(each.user + each.system for each in times)))
@@ -121,10 +144,11 @@ class _ProcessorClock:
         return min(self._read, key=lambda read: abs(read[0] - moment))[1]
 
 
-def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float, clock: _ProcessorClock) -> None:
+def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float, clock: Optional[_ProcessorClock]) -> None:
     """Until all processes have ended well; servers end by themselves after the workers."""
     while True:
-        clock.tick()
+        if clock is not None:
+            clock.tick(processes)
         codes = {label: process.poll() for label, process in processes.items()}
         failed = {label: code for label, code in codes.items() if code not in (None, 0)}
         if failed:

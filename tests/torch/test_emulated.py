@@ -1,0 +1,73 @@
+"""The benchmarks' emulated PyTorch model: its times, its gradients, its optimizer."""
+
+import time
+
+import pytest
+import torch
+
+from benchmarks.testbed.emulated_torch import LEAD, Device, EmulatedModel, EmulatedSGD, stamp
+from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
+
+GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.03, 0.05), Gradient("c", 800, 0.02, 0.04)]
+PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))
+
+
+def seconds(device, iterations, between=0.0):
+    """Of an iteration, with so many seconds of the host's own work before each of its operations."""
+    begin = time.perf_counter()
+    for _ in range(iterations):
+        for backward in (False, False, True, True):
+            time.sleep(between)
+            device.work(0.02, backward)
+    return (time.perf_counter() - begin) / iterations
+
+
+def test_operations_take_their_time_on_either_kind_of_device_however_late_sleeps_end():
+    for ahead in (False, True):
+        assert 0.08 <= seconds(Device(ahead), 5) + LEAD < 0.088
+
+
+def test_the_hosts_own_work_takes_time_on_the_processor_and_none_beside_a_device_in_backward():
+    assert seconds(Device(False), 5, between=0.005) >= 0.1
+    assert seconds(Device(True), 5, between=0.005) < 0.096  # in forward it waits
+
+
+def test_a_slower_device_takes_longer():
+    assert 0.16 <= seconds(Device(True, stretch=2), 3) + LEAD < 0.18
+
+
+def test_gradients_are_ready_in_the_order_of_backward_and_carry_the_stamps_of_their_iteration():
+    model = EmulatedModel(PROFILE, Device(True), rank=1)
+    ready = []
+    for number, parameter in enumerate(model.parameters()):
+        parameter.register_post_accumulate_grad_hook(lambda parameter, number=number: ready.append((number, time.perf_counter())))
+    for iteration in range(2):
+        ready.clear()
+        begin = time.perf_counter()
+        model(torch.zeros(1, requires_grad=True)).sum().backward()
+        assert {number for number, _ in ready[:1]} == {2} and {number for number, _ in ready[1:]} == {0, 1}
+        assert ready[-1][1] - ready[0][1] >= 0.045 and ready[-1][1] - begin >= 0.135
+        for number, parameter in enumerate(model.parameters()):
+            assert parameter.grad[0] == parameter.grad[-1] == stamp(1, number, iteration) and parameter.grad[1:-1].abs().sum() == 0
+            parameter.grad = None
+
+
+def test_the_emulated_optimizer_counts_wrong_means_in_copies_of_it_too():
+    model = EmulatedModel(PROFILE, Device(True), rank=0)
+    optimizer = EmulatedSGD(model, Device(True), ranks=2)
+    for number, parameter in enumerate(model.parameters()):
+        parameter.grad = torch.full_like(parameter, (stamp(0, number, 0) + stamp(1, number, 0)) / 2)
+    shadow = object.__new__(EmulatedSGD)
+    vars(shadow).update(vars(optimizer))
+    shadow.step()
+    assert optimizer.wrong == [0]
+    optimizer.step()  # the same gradients again, which are not those of the next iteration
+    assert optimizer.wrong == [3]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_means_of_stamps_are_exact_in_bfloat16(ranks):
+    for number in range(40):
+        mean = sum(stamp(rank, number, 3) for rank in range(ranks)) / ranks
+        parts = sum(torch.tensor(stamp(rank, number, 3) / ranks, dtype=torch.bfloat16) for rank in range(ranks))
+        assert parts.item() == mean

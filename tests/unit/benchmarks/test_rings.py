@@ -1,0 +1,80 @@
+"""Cells, methods and rows of the comparison of all-reduces: what needs neither root nor PyTorch."""
+
+import pytest
+
+from benchmarks.collectives import _check_weights, main
+from benchmarks.comparison.rings import RingCell, RingMethod, make_rows, markdown, parse
+from benchmarks.comparison.rows import Job
+from benchmarks.comparison.stolen import Stolen
+from benchmarks.testbed.goodput import Goodput
+from prophet_mx.errors import ConfigError
+from prophet_mx.planning.bound import rho
+from prophet_mx.planning.collectives import ring_bound
+
+LINKS = Goodput(118e6, 119e6, 0.005)
+
+
+def test_a_cell_of_ranks_is_parsed_and_written_back():
+    cell = RingCell.parse("resnet50_v1,ranks=4,rate=500Mbit,rho=1,compute=0.15,slow=1.3", "device")
+    assert (cell.ranks, cell.cell.rate) == (4, 62.5e6)
+    assert RingCell.parse(str(cell), "device") == cell and "ranks=4" in str(cell) and "servers" not in str(cell)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_rho_counts_every_byte_as_often_as_a_ring_sends_it(ranks):
+    load = RingCell.parse(f"resnet50_v1,ranks={ranks},rho=0.5,compute=0.15", "cpu").load(LINKS.link)
+    assert rho(load.profile, LINKS.link * ranks / (2 * (ranks - 1))) == pytest.approx(0.5, rel=1e-3)
+    assert load.bound == ring_bound(load.profile, LINKS.link, ranks)
+
+
+def test_methods_say_what_ranks_do():
+    assert parse("ddp") == RingMethod("ddp", False, None, False, {})
+    assert parse("ddp-bf16-4MB") == RingMethod("ddp-bf16-4MB", False, 4_000_000, True, {})
+    assert parse("scheduled:PROPHET_UNIT=1MB:PROPHET_WARMUP=3")[1:] == (True, None, False, {"PROPHET_UNIT": "1MB", "PROPHET_WARMUP": "3"})
+
+
+@pytest.mark.parametrize("text", ["dpp", "ddp-4", "ddp-4MB-bf16", "scheduled-4MB", "scheduled:PROPHET_UNIT"])
+def test_methods_that_do_not_exist_are_refused(text):
+    with pytest.raises(ConfigError):
+        parse(text)
+
+
+def job(*seconds, weights="same"):
+    """A job of two ranks with iterations of these lengths after one of warm-up."""
+    starts = [0.0, 5.0]
+    for time in seconds:
+        starts.append(starts[-1] + time)
+    stolen = Stolen()
+    with stolen:
+        pass
+    rank = {"starts": starts, "call_seconds": [0.01] * len(starts), "cpu_seconds": 1, "wall_seconds": 10, "memory_bytes": 10**8}
+    return Job([{**rank, "wrong": 0, "weights": weights} for _ in range(2)], stolen)
+
+
+def test_the_best_ddp_is_the_best_without_compression():
+    cell = RingCell.parse("resnet50_v1,ranks=2,rho=1,compute=0.15", "device")
+    load = cell.load(LINKS.link)
+    jobs = {"ddp": [job(0.4)], "ddp-1MB": [job(0.3)], "ddp-bf16-1MB": [job(0.2)], "scheduled": [job(0.2, 0.2, 0.5), job(0.2)]}
+    rows = {row.method: row for row in make_rows(cell, load, LINKS, jobs, warmup=1, max_stolen=0.1)}
+    assert [rows[name].best_ddp_over_time for name in jobs] == [0.75, 1.0, 1.5, 1.5]
+    assert rows["scheduled"].time_over_bound == pytest.approx(0.2 / load.bound, abs=1e-3)
+    assert rows["scheduled"].repeats_ms == "200 200" and rows["scheduled"].iterations == 8
+    assert "| scheduled | 200.0 |" in markdown(list(rows.values()))
+
+
+def test_a_rank_that_ends_with_other_weights_is_a_wrong_value():
+    jobs = {"ddp": [job(0.4)], "ddp-1MB": [job(0.4)], "ddp-bf16": [job(0.4, weights="rounded")], "scheduled": [job(0.4, weights="other")]}
+    _check_weights(jobs)
+    assert {name: [rank["wrong"] for rank in ran[0].workers] for name, ran in jobs.items()} == {
+        "ddp": [0, 0],
+        "ddp-1MB": [0, 0],
+        "ddp-bf16": [0, 0],
+        "scheduled": [1, 1],
+    }
+
+
+def test_wrong_arguments_are_refused(capsys):
+    for arguments in (["--cell", "x", "--kinds", "gpu"], ["--cell", "x", "--methods", "dpp"], []):
+        with pytest.raises(SystemExit):
+            main(arguments)
+    assert main(["--cell", "no_such_profile,speed=1"]) == 1
