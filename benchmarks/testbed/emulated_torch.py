@@ -16,6 +16,7 @@ For either, sleeping a little too long is no delay: the next operation is that m
 """
 
 import random
+import threading
 import time
 from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
@@ -31,11 +32,12 @@ COPY_TOUCHES, UPDATE_TOUCHES = 2, 5  # times that a gradient's bytes are read or
 
 
 class Device:
-    """A serial device. One thread uses it."""
+    """A serial device, which the thread that makes it uses. Others have a stream of their own, beside it."""
 
     def __init__(self, ahead: bool, stretch: float = 1.0, jitter: float = 0.0, seed: int = 0) -> None:
         """``ahead``: the host runs ahead of it. All times are ``stretch`` times as long, and vary by ``jitter``."""
         self.ahead, self._stretch, self._jitter, self._random = ahead, stretch, jitter, random.Random(seed)
+        self._owner = threading.get_ident()
         self._free = self._left = time.perf_counter()  # when its work ends; when work() returned last
 
     def work(self, seconds: float, backward: bool = False) -> None:
@@ -53,9 +55,13 @@ class Device:
         self._left = time.perf_counter()
 
     def queue(self, size: int) -> None:
-        """Have the device read or write ``size`` bytes of its memory, without waiting. Nothing if all is on the processor."""
-        if self.ahead:
+        """Have the device touch ``size`` bytes of its memory; other threads wait for the end. Nothing if all is on the processor."""
+        if not self.ahead:
+            return
+        if threading.get_ident() == self._owner:
             self._free += size / MEMORY_RATE
+        else:
+            time.sleep(size / MEMORY_RATE)
 
 
 class Layer(torch.nn.Module):
@@ -133,6 +139,7 @@ class EmulatedSGD(torch.optim.SGD):
 
     @torch.no_grad()
     def step(self, closure: Optional[Any] = None) -> None:  # type: ignore[override]
+        size = 0
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -141,7 +148,8 @@ class EmulatedSGD(torch.optim.SGD):
                 expected = sum(stamp(rank, self._numbers[key], self._steps[key]) for rank in range(self._ranks)) / self._ranks
                 self.wrong[0] += int(values[0] != expected or values[-1] != expected)
                 self._steps[key] += 1
-                self._device.queue(UPDATE_TOUCHES * 4 * values.size)
+                size += 4 * values.size
+        self._device.queue(UPDATE_TOUCHES * size)
 
 
 def stamp(rank: int, number: int, iteration: int) -> float:
