@@ -6,20 +6,27 @@ import resource
 import sys
 import time
 from datetime import timedelta
-from typing import Any, Callable, Dict, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Tuple
 
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from benchmarks.testbed.emulated_torch import Device, EmulatedModel, EmulatedSGD
+from benchmarks.testbed.emulated_torch import Device, EmulatedModel, EmulatedUpdates
 from benchmarks.testbed.ranks import RankTask
 from prophet_mx.profiling.gradient_profile import GradientProfile
 
 BATCH = 8  # images of a rank, in real training
 
-Loss = Callable[[torch.nn.Module, int], torch.Tensor]  # of an iteration
+
+class Training(NamedTuple):
+    """What a rank trains. ``loss`` of an iteration, of the model or of what wraps it; ``wrong``: gradients with a wrong value so far."""
+
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    loss: Callable[[torch.nn.Module, int], torch.Tensor]
+    wrong: Callable[[], int]
 
 
 def main() -> None:
@@ -39,8 +46,8 @@ def train(task: RankTask) -> Dict[str, Any]:
     per iteration), ``cpu_seconds`` and ``wall_seconds`` of the loop, ``memory_bytes`` (the most that was resident), ``wrong`` (gradients
     with a wrong value) and ``weights`` (a hash of all in the end).
     """
-    model, optimizer, loss = real(dist.get_rank()) if not task.profile else emulated(task)
-    wrong = getattr(optimizer, "wrong", [0])
+    training = emulated(task) if task.profile else real(dist.get_rank())
+    model, optimizer = training.model, training.optimizer
     net, close = model, None
     if task.scheduled:
         from prophet_mx.torch import ScheduledOptimizer
@@ -57,7 +64,7 @@ def train(task: RankTask) -> Dict[str, Any]:
     processor = time.process_time()
     for iteration in range(task.iterations):
         starts.append(time.monotonic())
-        loss(net, iteration).backward()
+        training.loss(net, iteration).backward()
         begin = time.monotonic()
         optimizer.step()
         optimizer.zero_grad()
@@ -72,7 +79,7 @@ def train(task: RankTask) -> Dict[str, Any]:
         "cpu_seconds": processor,
         "wall_seconds": wall,
         "memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "wrong": wrong[0],
+        "wrong": training.wrong(),
         "weights": weights,
     }
 
@@ -82,17 +89,21 @@ def _compressed(state: Any, bucket: Any) -> Any:
     return bf16_compress_hook(state, bucket)
 
 
-def emulated(task: RankTask) -> Tuple[torch.nn.Module, Any, Loss]:
-    """The model of a profile, its optimizer and its loss."""
+def emulated(task: RankTask) -> Training:
+    """The model of a profile, its optimizer, its loss, and how many gradients were wrong so far."""
     rank = dist.get_rank()
     stretch = task.slowdown[rank] if task.slowdown else 1.0
     device = Device(task.device, stretch, task.jitter, seed=rank)
     model = EmulatedModel(GradientProfile.load(task.profile), device, rank)
+    updates = EmulatedUpdates(model, device, dist.get_world_size())
+    if task.device:
+        updates.install()
     x = torch.zeros(1, requires_grad=True)
-    optimizer: Any = (
-        EmulatedSGD(model, device, dist.get_world_size()) if task.device else torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    )
-    return model, optimizer, lambda net, iteration: net(x).sum()
+    return Training(model, _sgd(model, 0.1), lambda net, iteration: net(x).sum(), lambda: updates.wrong)
+
+
+def _sgd(model: torch.nn.Module, rate: float) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
 
 
 class Block(torch.nn.Module):
@@ -125,19 +136,18 @@ def resnet(widths: Tuple[int, ...] = (64, 128, 256, 512), depth: int = 1, classe
     return torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(inputs, classes))
 
 
-def real(rank: int) -> Tuple[torch.nn.Module, Any, Loss]:
+def real(rank: int) -> Training:
     """A small residual network on images of noise, its optimizer and its loss."""
     torch.manual_seed(0)
     model = resnet()
     generator = torch.Generator().manual_seed(rank)
     images = torch.randn(4, BATCH, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (4, BATCH), generator=generator)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 
     def loss(net: torch.nn.Module, iteration: int) -> torch.Tensor:
         return torch.nn.functional.cross_entropy(net(images[iteration % 4]), labels[iteration % 4])
 
-    return model, optimizer, loss
+    return Training(model, _sgd(model, 0.01), loss, lambda: 0)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ There are two kinds of time (:class:`Device`):
 
 - *All on the processor*: what the host does between two operations takes its time, copies of gradients and updates among it.
 - *Device*: the host runs ahead of a device and only queues its work. What the host does in backward takes no time of the device, and in
-  forward it may be late by LEAD. The optimizer's update (:class:`EmulatedSGD`) and the copies of gradients between their own arrays and
+  forward it may be late by LEAD. The optimizer's update (:class:`EmulatedUpdates`) and the copies of gradients between their own arrays and
   those that are reduced take the device's time for the bytes that they move. The copies are also made, since what is reduced is in the
   host's memory here; that is part of what the host does, for every method alike.
 
@@ -18,7 +18,7 @@ For either, sleeping a little too long is no delay: the next operation is that m
 import random
 import threading
 import time
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -128,28 +128,35 @@ class EmulatedModel(torch.nn.Module):
             yield from zip(layer.weights, layer.numbers)
 
 
-class EmulatedSGD(torch.optim.SGD):
-    """SGD with momentum whose updates only take the time of a device. It checks the stamps of what it is given instead."""
+class EmulatedUpdates:
+    """What takes the place of SGD's updates: the time of a device. It checks the stamps of the gradients.
+
+    Attributes
+    ----------
+    wrong : gradients that were not the mean of all ranks' gradients of their iteration.
+    """
 
     def __init__(self, model: EmulatedModel, device: Device, ranks: int) -> None:
-        super().__init__(model.parameters(), lr=0.1, momentum=0.9)
         self._device, self._ranks, self._numbers = device, ranks, {id(parameter): number for parameter, number in model.numbered()}
         self._steps = dict.fromkeys(self._numbers, 0)
-        self.wrong = [0]  # gradients with a wrong value; a list, as copies of this optimizer count into the same
+        self.wrong = 0
 
-    @torch.no_grad()
-    def step(self, closure: Optional[Any] = None) -> None:  # type: ignore[override]
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """One step of an optimizer, for the parameters in its groups that have gradients."""
         size = 0
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
+        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+            if parameter.grad is not None:
                 values, key = parameter.grad.detach().numpy().reshape(-1), id(parameter)
                 expected = sum(stamp(rank, self._numbers[key], self._steps[key]) for rank in range(self._ranks)) / self._ranks
-                self.wrong[0] += int(values[0] != expected or values[-1] != expected)
+                self.wrong += int(values[0] != expected or values[-1] != expected)
                 self._steps[key] += 1
                 size += 4 * values.size
         self._device.queue(UPDATE_TOUCHES * size)
+
+    def install(self) -> None:
+        """Take the place of ``step`` in SGD itself: ScheduledOptimizer knows of PyTorch's own classes that they treat each parameter by
+        itself, and not of any class derived from them."""
+        torch.optim.SGD.step = lambda optimizer, closure=None: self.step(optimizer)  # type: ignore[method-assign]
 
 
 def stamp(rank: int, number: int, iteration: int) -> float:

@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from benchmarks.testbed.emulated_torch import LEAD, Device, EmulatedModel, EmulatedSGD, stamp
+from benchmarks.testbed.emulated_torch import LEAD, Device, EmulatedModel, EmulatedUpdates, stamp
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.03, 0.05), Gradient("c", 800, 0.02, 0.04)]
@@ -52,17 +52,18 @@ def test_gradients_are_ready_in_the_order_of_backward_and_carry_the_stamps_of_th
             parameter.grad = None
 
 
-def test_the_emulated_optimizer_counts_wrong_means_in_copies_of_it_too():
+def test_emulated_updates_count_gradients_that_are_not_the_mean_of_their_iteration(monkeypatch):
+    monkeypatch.setattr(torch.optim.SGD, "step", torch.optim.SGD.step)  # undone at the end
     model = EmulatedModel(PROFILE, Device(True), rank=0)
-    optimizer = EmulatedSGD(model, Device(True), ranks=2)
+    updates = EmulatedUpdates(model, Device(True), ranks=2)
+    updates.install()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number, parameter in enumerate(model.parameters()):
         parameter.grad = torch.full_like(parameter, (stamp(0, number, 0) + stamp(1, number, 0)) / 2)
-    shadow = object.__new__(EmulatedSGD)
-    vars(shadow).update(vars(optimizer))
-    shadow.step()
-    assert optimizer.wrong == [0]
+    optimizer.step()
+    assert updates.wrong == 0 and all(parameter.abs().sum() == 0 for parameter in model.parameters())
     optimizer.step()  # the same gradients again, which are not those of the next iteration
-    assert optimizer.wrong == [3]
+    assert updates.wrong == 3
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
