@@ -13,15 +13,24 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx import __version__
 from prophet_mx.errors import ConfigError
+from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.collectives import ring_rate
+from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate, parse_size
 
+from ..testbed.emulated import forward_groups
 from ..testbed.goodput import Goodput
 from .cells import Cell, Load
 from .rows import Job, iteration_times, undisturbed_times
 
 REAL = "real"  # instead of a profile: real training
 KINDS = ("device", "cpu")
+
+
+def by_operator(profile: GradientProfile) -> GradientProfile:
+    """The profile as PyTorch has it: each operation's gradients are ready at the end of its own backward."""
+    steps = tuple(tuple(indices) for indices, _ in reversed(forward_groups(profile)))
+    return replace(profile, steps=steps, gradients=tuple(replace(gradient, ready=None) for gradient in profile.gradients))
 
 
 class RingCell(NamedTuple):
@@ -51,7 +60,12 @@ class RingCell(NamedTuple):
 
     def load(self, goodput: float) -> Optional[Load]:
         """The profile at this cell's sizes and times for links that carry ``goodput`` bytes/s, and its bound; None for real training."""
-        return None if self.cell.profile == REAL else self.cell.load(ring_rate(goodput, self.ranks))
+        if self.cell.profile == REAL:
+            return None
+        load = self.cell.load(ring_rate(goodput, self.ranks))
+        profile = by_operator(load.profile)
+        slowest = profile.scaled(compute=profile.compute_seconds * (self.cell.slow or 1))
+        return load._replace(profile=profile, bound=lower_bound(slowest, load.rate))
 
 
 class RingMethod(NamedTuple):

@@ -27,6 +27,13 @@ def test_rho_counts_every_byte_as_often_as_a_ring_sends_it(ranks):
     assert load.bound == ring_bound(load.profile, LINKS.link, ranks)
 
 
+def test_gradients_are_ready_operation_by_operation_and_a_slower_rank_has_a_bound_of_its_own():
+    load = RingCell.parse("resnet50_v1,ranks=2,rho=1,compute=0.15", "cpu").load(LINKS.link)
+    slow = RingCell.parse("resnet50_v1,ranks=2,rho=1,compute=0.15,slow=2", "cpu").load(LINKS.link)
+    assert len(set(load.profile.backward_ready_times())) > 100 and load.profile.compute_seconds == pytest.approx(0.15)
+    assert load.bound < 0.152 and slow.bound == pytest.approx(0.3, rel=0.01) and slow.profile == load.profile
+
+
 def test_methods_say_what_ranks_do():
     assert parse("ddp") == RingMethod("ddp", False, None, False, {})
     assert parse("ddp-bf16-4MB") == RingMethod("ddp-bf16-4MB", False, 4_000_000, True, {})
