@@ -5,7 +5,7 @@ import time
 import pytest
 import torch
 
-from benchmarks.testbed.emulated_torch import LEAD, Device, EmulatedModel, EmulatedUpdates, stamp
+from benchmarks.testbed.emulated_torch import CHECKED, LEAD, Device, EmulatedModel, EmulatedUpdates, stamp
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.03, 0.05), Gradient("c", 800, 0.02, 0.04)]
@@ -62,7 +62,8 @@ def test_emulated_updates_count_gradients_that_are_not_the_mean_of_their_iterati
         parameter.grad = torch.full_like(parameter, (stamp(0, number, 0) + stamp(1, number, 0)) / 2)
     optimizer.step()
     assert updates.wrong == 0 and all(parameter.abs().sum() == 0 for parameter in model.parameters())
-    optimizer.step()  # the same gradients again, which are not those of the next iteration
+    for _ in range(CHECKED):
+        optimizer.step()  # the same gradients again, which are not those of the next iterations
     assert updates.wrong == 3
 
 
