@@ -5,35 +5,71 @@ import time
 import pytest
 import torch
 
-from benchmarks.testbed.emulated_torch import CHECKED, LEAD, Device, EmulatedModel, EmulatedUpdates, stamp
+from benchmarks.testbed import emulated_torch
+from benchmarks.testbed.emulated_torch import CHECKED, LEAD, MEMORY_RATE, Device, EmulatedModel, EmulatedUpdates, stamp
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
 GRADIENTS = [Gradient("a", 400, 0.0, 0.0), Gradient("b", 4000, 0.03, 0.05), Gradient("c", 800, 0.02, 0.04)]
 PROFILE = GradientProfile("three", GRADIENTS, ((2,), (0, 1)))
 
 
-def seconds(device, iterations, between=0.0):
-    """Of an iteration, with so many seconds of the host's own work before each of its operations."""
-    begin = time.perf_counter()
+class Clock:
+    """Time that passes only in sleep(), which ends a little late."""
+
+    LATE = 0.0001
+
+    def __init__(self):
+        self.now = 100.0
+
+    def perf_counter(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds + self.LATE
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(emulated_torch, "time", clock)
+    return clock
+
+
+def seconds(clock, device, iterations, host=0.0):
+    """Of an iteration of four operations of 20 ms, before each of which the host is busy for so many seconds."""
+    begin = clock.now
     for _ in range(iterations):
         for backward in (False, False, True, True):
-            time.sleep(between)
+            clock.now += host
             device.work(0.02, backward)
-    return (time.perf_counter() - begin) / iterations
+    return (clock.now - begin) / iterations
 
 
-def test_operations_take_their_time_on_either_kind_of_device_however_late_sleeps_end():
-    for ahead in (False, True):
-        assert 0.08 <= seconds(Device(ahead), 5) + LEAD < 0.088
+@pytest.mark.parametrize("ahead", [False, True])
+def test_operations_take_their_time_although_each_sleep_ends_late(clock, ahead):
+    assert seconds(clock, Device(ahead), 10) == pytest.approx(0.08, abs=Clock.LATE)
 
 
-def test_the_hosts_own_work_takes_time_on_the_processor_and_none_beside_a_device_in_backward():
-    assert seconds(Device(False), 5, between=0.005) >= 0.1
-    assert seconds(Device(True), 5, between=0.005) < 0.096  # in forward it waits
+def test_on_the_processor_the_hosts_own_work_takes_time(clock):
+    assert seconds(clock, Device(False), 10, host=0.005) == pytest.approx(0.1, abs=Clock.LATE)
 
 
-def test_a_slower_device_takes_longer():
-    assert 0.16 <= seconds(Device(True, stretch=2), 3) + LEAD < 0.18
+def test_beside_a_device_the_hosts_own_work_takes_none_in_backward_and_in_forward_but_for_the_lead(clock):
+    assert seconds(clock, Device(True), 10, host=LEAD / 2) == pytest.approx(0.08, abs=LEAD)
+    assert seconds(clock, Device(True), 10, host=0.005) == pytest.approx(0.088, abs=LEAD)
+
+
+def test_a_slower_device_takes_longer(clock):
+    assert seconds(clock, Device(True, stretch=2), 3) == pytest.approx(0.16, abs=LEAD)
+
+
+def test_copies_take_a_device_s_time_and_none_on_the_processor(clock):
+    for ahead, expected in ((True, 0.03), (False, 0.02)):
+        device = Device(ahead)
+        device.queue(round(0.01 * MEMORY_RATE))
+        begin = clock.now
+        device.work(0.02, backward=True)
+        assert clock.now - begin == pytest.approx(expected, abs=2 * Clock.LATE)
 
 
 def test_gradients_are_ready_in_the_order_of_backward_and_carry_the_stamps_of_their_iteration():
@@ -46,7 +82,7 @@ def test_gradients_are_ready_in_the_order_of_backward_and_carry_the_stamps_of_th
         begin = time.perf_counter()
         model(torch.zeros(1, requires_grad=True)).sum().backward()
         assert {number for number, _ in ready[:1]} == {2} and {number for number, _ in ready[1:]} == {0, 1}
-        assert ready[-1][1] - ready[0][1] >= 0.045 and ready[-1][1] - begin >= 0.135
+        assert ready[-1][1] - ready[0][1] >= 0.045 and ready[-1][1] - begin >= 0.135  # sleeps are never too short
         for number, parameter in enumerate(model.parameters()):
             assert parameter.grad[0] == parameter.grad[-1] == stamp(1, number, iteration) and parameter.grad[1:-1].abs().sum() == 0
             parameter.grad = None
