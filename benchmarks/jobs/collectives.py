@@ -95,6 +95,7 @@ def emulated(task: RankTask) -> Training:
     stretch = task.slowdown[rank] if task.slowdown else 1.0
     device = Device(task.device, stretch, task.jitter, seed=rank)
     model = EmulatedModel(GradientProfile.load(task.profile), device, rank)
+    model.calibrate(device)
     updates = EmulatedUpdates(model, device, dist.get_world_size())
     if task.device:
         updates.install()

@@ -6,7 +6,8 @@ They are zero but for two stamps, which depend on rank, parameter and iteration.
 
 There are two kinds of time (:class:`Device`):
 
-- *All on the processor*: what the host does between two operations takes its time, copies of gradients and updates among it.
+- *All on the processor*: what the host does between two operations takes its time, copies of gradients and updates among it. What Python
+  and autograd need for the bare model is part of the operations' time, as it was where they were measured.
 - *Device*: the host runs ahead of a device and only queues its work. What the host does in backward takes no time of the device, and in
   forward it may be late by LEAD. The optimizer's update (:class:`EmulatedUpdates`) and the copies of gradients between their own arrays and
   those that are reduced take the device's time for the bytes that they move. The copies are also made, since what is reduced is in the
@@ -16,9 +17,10 @@ For either, sleeping a little too long is no delay: the next operation is that m
 """
 
 import random
+import statistics
 import threading
 import time
-from typing import Any, Iterator, List, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 
@@ -28,6 +30,7 @@ from .emulated import forward_groups
 
 LEAD = 0.001  # seconds by which the host may be late in forward, as a device has that much work queued
 MEMORY_RATE = 500e9  # bytes/s that a device reads or writes
+CALIBRATION = 4  # iterations
 CHECKED = 8  # each gradient is checked in one of so many iterations
 COPY_TOUCHES, UPDATE_TOUCHES = 2, 5  # times that a gradient's bytes are read or written by its copy; by SGD with momentum
 
@@ -39,13 +42,17 @@ class Device:
         """``ahead``: the host runs ahead of it. All times are ``stretch`` times as long, and vary by ``jitter``."""
         self.ahead, self._stretch, self._jitter, self._random = ahead, stretch, jitter, random.Random(seed)
         self._owner = threading.get_ident()
+        self._gaps: Dict[bool, List[float]] = {False: [], True: []}  # between operations, in forward and in backward (seconds)
+        self._own = {False: 0.0, True: 0.0}  # of these, what the emulation itself needs
         self._free = self._left = time.perf_counter()  # when its work ends; when work() returned last
 
     def work(self, seconds: float, backward: bool = False) -> None:
         """Do an operation of so many seconds and wait for its end."""
         now = time.perf_counter()
         if not self.ahead:
-            begin = self._free + now - self._left  # it slept until _left, which is what it meant to, or a little longer
+            gap = now - self._left  # it slept until _left, which is what it meant to, or a little longer
+            self._gaps[backward].append(gap)
+            begin = self._free + max(0.0, gap - self._own[backward])
         elif backward:
             begin = self._free
         else:
@@ -54,6 +61,10 @@ class Device:
         if self._free > now:
             time.sleep(self._free - now)
         self._left = time.perf_counter()
+
+    def calibrate(self) -> None:
+        """What the host needed between operations so far, with nothing but the model, is part of their time from now on."""
+        self._own = {backward: statistics.median(gaps) for backward, gaps in self._gaps.items() if gaps} or self._own
 
     def queue(self, size: int) -> None:
         """Have the device touch ``size`` bytes of its memory; other threads wait for the end. Nothing if all is on the processor."""
@@ -122,6 +133,15 @@ class EmulatedModel(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         output: torch.Tensor = self.layers(x)
         return output
+
+    def calibrate(self, device: Device) -> None:
+        """Run some iterations alone, so that one takes no longer than its operations: Python and autograd are part of their time."""
+        for _ in range(CALIBRATION):
+            self(torch.zeros(1, requires_grad=True)).sum().backward()
+            self.zero_grad()
+        device.calibrate()
+        for layer in self.layers:
+            layer.iteration = 0
 
     def numbered(self) -> Iterator[Tuple[torch.nn.Parameter, int]]:
         """Each parameter with its number."""

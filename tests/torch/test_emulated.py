@@ -54,6 +54,14 @@ def test_on_the_processor_the_hosts_own_work_takes_time(clock):
     assert seconds(clock, Device(False), 10, host=0.005) == pytest.approx(0.1, abs=Clock.LATE)
 
 
+def test_on_the_processor_what_the_bare_model_needs_is_part_of_its_operations(clock):
+    device = Device(False)
+    seconds(clock, device, 3, host=0.005)
+    device.calibrate()
+    assert seconds(clock, device, 10, host=0.005) == pytest.approx(0.08, abs=Clock.LATE)
+    assert seconds(clock, device, 10, host=0.007) == pytest.approx(0.088, abs=Clock.LATE)
+
+
 def test_beside_a_device_the_hosts_own_work_takes_none_in_backward_and_in_forward_but_for_the_lead(clock):
     assert seconds(clock, Device(True), 10, host=LEAD / 2) == pytest.approx(0.08, abs=LEAD)
     assert seconds(clock, Device(True), 10, host=0.005) == pytest.approx(0.088, abs=LEAD)
@@ -86,6 +94,15 @@ def test_gradients_are_ready_in_the_order_of_backward_and_carry_the_stamps_of_th
         for number, parameter in enumerate(model.parameters()):
             assert parameter.grad[0] == parameter.grad[-1] == stamp(1, number, iteration) and parameter.grad[1:-1].abs().sum() == 0
             parameter.grad = None
+
+
+def test_a_calibrated_model_begins_with_its_first_iteration():
+    device = Device(False)
+    model = EmulatedModel(PROFILE, device, rank=0)
+    model.calibrate(device)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    model(torch.zeros(1, requires_grad=True)).sum().backward()
+    assert [parameter.grad[0] for parameter in model.parameters()] == [stamp(0, number, 0) for number in range(3)]
 
 
 def test_emulated_updates_count_gradients_that_are_not_the_mean_of_their_iteration(monkeypatch):
