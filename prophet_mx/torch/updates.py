@@ -15,7 +15,9 @@ from .guards import plainly
 from .tracked import CLEARED, ZEROED, Tracked
 from .waiting import Waiting
 
-BATCH = 4_000_000  # bytes of gradients, about, for which the optimizer runs at once: what is urgent waits for no more than that
+# For how much the optimizer runs at once, about: what is more urgent and comes meanwhile waits for the end of it.
+BATCH_BYTES = 4_000_000
+BATCH_PARAMETERS = 16  # each takes 10 to 25 us, and the interpreter's lock
 
 
 class Update:
@@ -96,7 +98,7 @@ class Updater:
                 self._work.wait()
             batch: List[Tracked] = []
             size = 0
-            while self._ripe and size < BATCH and not self._stopping:
+            while self._ripe and size < BATCH_BYTES and len(batch) < BATCH_PARAMETERS and not self._stopping:
                 batch.append(heapq.heappop(self._ripe)[-1])
                 size += batch[-1].bytes
             return batch
