@@ -33,7 +33,7 @@ GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 class Plan(NamedTuple):
     """The units, as pieces of parameters, and the order in which they are reduced."""
 
-    units: List[List[Tuple[int, int, int]]]
+    units: Sequence[Sequence[Tuple[int, int, int]]]
     order: List[int]
 
 
@@ -66,7 +66,7 @@ def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
     """A plan for the time until there is a profile: the last parameters first, as backward mostly has them."""
     gradients = [_gradient(each, tracked, 0.0) for each in tracked]
     units = partition(gradients, unit, GUESS)
-    return Plan([[tuple(piece) for piece in each.pieces] for each in units], list(range(len(units)))[::-1])
+    return Plan([each.pieces for each in units], list(range(len(units)))[::-1])
 
 
 class Planner:
@@ -97,7 +97,7 @@ class Planner:
         size = self._config.unit or unit_size(cost, sum(each.bytes for each in self._tracked))
         units = partition([_gradient(each, self._tracked, time) for each, time in zip(self._tracked, self.ready)], size, cost)
         _log(units, cost, size)
-        return Plan([[tuple(piece) for piece in unit.pieces] for unit in units], static_order(units, cost))
+        return Plan([unit.pieces for unit in units], static_order(units, cost))
 
     def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], control: dist.ProcessGroup) -> bool:
         """Whether rank 0's gradients become ready at other times than planned, or its collectives are carried at another rate (bytes/s).

@@ -9,7 +9,7 @@ Code in C++ that reads a parameter which it was not given from Python is not see
 accumulation) finds ``grad`` empty while a sum is under way.
 """
 
-from typing import Any, Callable, Dict, Iterable, Protocol
+from typing import Any, Callable, Dict, Iterable, Protocol, Tuple
 
 import torch
 from torch import nn
@@ -32,7 +32,7 @@ class Owner(Protocol):
         """``grad`` is None from now on; an update that is under way still uses it."""
 
 
-_owners: Dict[int, "tuple[Tracked, Owner]"] = {}  # by id of the parameter, and of a guarded gradient; both outlive their entry
+_owners: Dict[int, Tuple[Tracked, "Owner"]] = {}  # by id of the parameter, and of a guarded gradient; both outlive their entry
 
 
 def register(tracked: Tracked, owner: Owner) -> None:
@@ -167,7 +167,7 @@ def _delete(param: nn.Parameter) -> None:
 
 
 _T: Any = torch.Tensor
-_OF_GRAD = {_T.grad.__get__: _get, _T.grad.__set__: _set, _T.grad.__delete__: _delete}
+_OF_GRAD: Dict[Any, Callable[..., Any]] = {_T.grad.__get__: _get, _T.grad.__set__: _set, _T.grad.__delete__: _delete}
 
 # What tells nothing of a parameter's values.
 _HARMLESS = frozenset(

@@ -1,11 +1,8 @@
 """A parameter whose gradient is reduced, and where its gradient and its update stand."""
 
-from typing import TYPE_CHECKING, List, Optional
+from typing import Any, List, Optional
 
 import torch
-
-if TYPE_CHECKING:
-    from .updates import Update
 
 IDLE = 0  # nothing under way: a plain nn.Parameter
 SUMMING = 1  # backward has produced the gradient, step() has not been called for it; its sum may not be there yet
@@ -25,7 +22,7 @@ class Tracked:
     unlanded : units that have not come back. Set by whoever contributes, counted down by the landing thread.
     stage : IDLE, SUMMING or STEPPING.
     pending : whether its update is still to be done. Set by ``step()``, cleared by the updating thread, under the lock.
-    update : the ``step()`` that it belongs to.
+    update : the ``step()`` that it belongs to, as an ``Update``; None where none is pending.
     group : index of its group in the optimizer; None if this optimizer does not have it.
     gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another.
     zero : KEPT, CLEARED or ZEROED.
@@ -66,7 +63,7 @@ class Tracked:
         self.unlanded = 0
         self.stage = IDLE
         self.pending = False
-        self.update: Optional[Update] = None
+        self.update: Any = None
         self.group: Optional[int] = None
         self.gradient: Optional[torch.Tensor] = None
         self.zero = KEPT
