@@ -3,7 +3,8 @@
     python -m benchmarks.collectives --cell resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit --repeats 3
 
 A cell's model is a profile with emulated compute, in one or both of two kinds (``--kinds device,cpu``; testbed/emulated_torch.py), or
-real training of a small residual network (``--cell real,ranks=2,rate=1Gbit``). The methods of a cell take turns, in another random order at
+real training of a small residual network (``--cell real,ranks=2,rate=1Gbit``). Gradients are ready operation by operation; with
+``ready=steps`` in a cell, in the steps of the profile, many at once. The methods of a cell take turns, in another random order at
 each turn, so that what happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every reduced gradient is
 checked on an emulated device. On the processor all ranks must end with the same weights, bit for bit, and so must all methods without
 compression, but for real training with more than two ranks: the order of summation differs there.

@@ -25,6 +25,7 @@ from .rows import Job, iteration_times, undisturbed_times
 
 REAL = "real"  # instead of a profile: real training
 KINDS = ("device", "cpu")
+STEPS = ",ready=steps"
 
 
 def by_operator(profile: GradientProfile) -> GradientProfile:
@@ -40,19 +41,22 @@ class RingCell(NamedTuple):
     ----------
     cell : as of a comparison of parameter servers, with as many servers as workers: each rank's link then carries all of its own bytes.
     kind : "device" or "cpu", see testbed/emulated_torch.py; real training is on the processor.
+    steps : gradients are ready in the profile's steps, many at once, as those of MXNet are, and of a model whose parts are compiled; else
+        operation by operation. In a cell's text: ``ready=steps``.
     """
 
     cell: Cell
     kind: str
+    steps: bool = False
 
     @classmethod
     def parse(cls, text: str, kind: str) -> "RingCell":
         """The cell of a text such as ``resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit`` or ``real,ranks=2,rate=1Gbit``."""
-        cell = Cell.parse(text.replace("ranks=", "workers="))
-        return cls(replace(cell, servers=cell.workers), kind)
+        cell = Cell.parse(text.replace(STEPS, "").replace("ranks=", "workers="))
+        return cls(replace(cell, servers=cell.workers), kind, STEPS in text)
 
     def __str__(self) -> str:
-        return re.sub(r",servers=\d+", "", str(self.cell)).replace("workers=", "ranks=")
+        return re.sub(r",servers=\d+", "", str(self.cell)).replace("workers=", "ranks=") + STEPS * self.steps
 
     @property
     def ranks(self) -> int:
@@ -63,7 +67,7 @@ class RingCell(NamedTuple):
         if self.cell.profile == REAL:
             return None
         load = self.cell.load(ring_rate(goodput, self.ranks))
-        profile = by_operator(load.profile)
+        profile = load.profile if self.steps else by_operator(load.profile)
         slowest = profile.scaled(compute=profile.compute_seconds * (self.cell.slow or 1))
         return load._replace(profile=profile, bound=lower_bound(slowest, load.rate))
 

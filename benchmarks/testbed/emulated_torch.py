@@ -1,8 +1,8 @@
 """A PyTorch model that exists only as a profile: real parameters, hooks and autograd around compute that is slept.
 
-Each operation of the profile is a module with its parameters. Its gradients are ready at the end of its own backward, as in PyTorch, and
-not in steps, as the profiles have them of MXNet. They are arrays that exist already: to make them costs nothing but the operation's time.
-They are zero but for two stamps, which depend on rank, parameter and iteration.
+Each step of the profile is a module with its parameters, whose gradients are ready at the end of its backward. That is a single
+operation, as in PyTorch, where a comparison does not say otherwise (comparison/rings.py). Gradients are arrays that exist already: to make
+them costs nothing but the step's time. They are zero but for two stamps, which depend on rank, parameter and iteration.
 
 There are two kinds of time (:class:`Device`):
 
@@ -25,8 +25,6 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 import torch
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
-
-from .emulated import forward_groups
 
 LEAD = 0.001  # seconds by which the host may be late in forward, as a device has that much work queued
 MEMORY_RATE = 500e9  # bytes/s that a device reads or writes
@@ -77,7 +75,7 @@ class Device:
 
 
 class Layer(torch.nn.Module):
-    """One operation of a profile, with the parameters that it reads."""
+    """One step of a profile, with its parameters."""
 
     def __init__(self, device: Device, rank: int, sizes: Sequence[Tuple[int, int]], forward: float, backward: float) -> None:
         """``sizes``: the number and the elements of each parameter. ``forward`` and ``backward`` in seconds."""
@@ -123,7 +121,7 @@ class EmulatedModel(torch.nn.Module):
     def __init__(self, profile: GradientProfile, device: Device, rank: int) -> None:
         super().__init__()
         layers = []
-        for indices, _ in forward_groups(profile):
+        for indices in map(sorted, reversed(profile.steps)):
             members = [profile.gradients[index] for index in indices]
             sizes = [(index, max(1, member.bytes // 4)) for index, member in zip(indices, members)]
             seconds = [sum(time or 0.0 for time in times) for times in zip(*((member.forward, member.backward) for member in members))]

@@ -34,6 +34,13 @@ def test_gradients_are_ready_operation_by_operation_and_a_slower_rank_has_a_boun
     assert load.bound < 0.152 and slow.bound == pytest.approx(0.3, rel=0.01) and slow.profile == load.profile
 
 
+def test_gradients_may_be_ready_in_the_steps_of_the_profile():
+    text = "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,ready=steps"
+    cell = RingCell.parse(text, "device")
+    assert str(cell) == text
+    assert len(set(cell.load(LINKS.link).profile.backward_ready_times())) == 16
+
+
 def test_methods_say_what_ranks_do():
     assert parse("ddp") == RingMethod("ddp", False, None, False, {})
     assert parse("ddp-bf16-4MB") == RingMethod("ddp-bf16-4MB", False, 4_000_000, True, {})
