@@ -196,7 +196,7 @@ class Recorded(Scheduled):
             patch.setattr(agreement, "first_plan", self.keeping(agreement.first_plan))
             result = super().wrap(model, optimizer, **ddp)
         self.learned = pytest.MonkeyPatch()
-        self.learned.setattr(agreement, "learned_plan", self.keeping(agreement.learned_plan))
+        self.learned.setattr(agreement.Planner, "plan", self.keeping(agreement.Planner.plan))
         return result
 
     def keeping(self, make):
