@@ -125,7 +125,7 @@ test: build
 
 # Each file of tests has processes of its own, as many as there are ranks.
 test-torch: $(TORCH_VENV)/.installed
-	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile torch $(ARGS)
+	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
 
 bench: build
 	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)

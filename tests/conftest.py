@@ -47,19 +47,13 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> List[str]:
-    without = [] if torch_is_installed() else ["tests/torch: left out, as PyTorch is not installed here ('make test-torch' installs it)"]
+    without = [] if find_spec("torch") else ["tests/pytorch: left out, as PyTorch is not installed here ('make test-torch' installs it)"]
     return [f"prophet_mx {prophet_mx.__version__} in {cluster.PACKAGE_PATH}", *without]
 
 
 def pytest_ignore_collect(collection_path: Path) -> Optional[bool]:
     """The tests of PyTorch import it."""
-    return True if paths.TESTS / "torch" in collection_path.parents and not torch_is_installed() else None
-
-
-def torch_is_installed() -> bool:
-    """Whether there is a PyTorch: the folder of its tests would do as a package of that name, one without a file."""
-    found = find_spec("torch")
-    return found is not None and found.origin is not None
+    return True if paths.TESTS / "pytorch" in collection_path.parents and find_spec("torch") is None else None
 
 
 @pytest.hookimpl(hookwrapper=True)
