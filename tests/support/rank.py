@@ -21,7 +21,11 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 
-sys.path[0] = str(Path(__file__).resolve().parents[1])  # for what is imported later: support, and not what lies in it
+TESTS = Path(__file__).resolve().parents[1]
+sys.path[0] = str(TESTS)  # for what is imported later: support, and not what lies in it
+# Functions and classes of tests come by the names that pytest gives their modules: tests.pytorch.test_models. Last, as the checkout's own
+# prophet_mx is not built.
+sys.path.append(str(TESTS.parent))
 
 COLLECTIVE = 60  # seconds after which gloo gives up: longer than the parent waits for most calls
 
