@@ -17,19 +17,16 @@ import shlex
 import statistics
 import sys
 from itertools import groupby
-from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, Iterator, List, Optional, Sequence, Set
 
 from prophet_mx.cli.arguments import checked, count
-from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Load
 from .comparison.rings import KINDS, REAL, STANDARD, RingCell, RingMethod, RingRow, make_rows, markdown, parse, write
-from .comparison.rows import Job, iteration_times
+from .comparison.rows import Job, job_times
 from .comparison.stolen import Stolen
-from .run import RESULTS, add_job_options, turn
-from .testbed import NeedsRoot, Testbed, TestbedError, measure
-from .testbed.exits import exit_code
+from .run import add_job_options, add_output_options, compare, turn
+from .testbed import Testbed, TestbedError, measure
 from .testbed.goodput import Goodput
 from .testbed.ranks import RankTask, run_ranks
 
@@ -40,9 +37,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
-    rows: List[RingRow] = []
-    failed = False
-    try:
+
+    def found() -> Iterator[List[RingRow]]:
         methods = [parse(name) for name in options.methods]
         cells = [RingCell.parse(text, kind) for text in options.cell for kind in (["cpu"] if text.split(",")[0] == REAL else options.kinds)]
         for (ranks, rate), members in groupby(cells, key=lambda cell: (cell.ranks, cell.cell.rate)):
@@ -51,23 +47,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                     goodput = measure(bed)
                 print(f"{ranks} ranks: goodput {goodput} {goodput.shortfall(rate)}", flush=True)
                 for cell in members:
-                    found = run_cell(bed, goodput, cell, methods, options)
-                    rows += found
-                    failed = failed or len(found) < len(methods) or any(row.wrong for row in found)
-    except NeedsRoot as error:
-        return exit_code(error)
-    except ProphetError as error:
-        exit_code(error)
-        failed = True
-    except KeyboardInterrupt:
-        return 130
-    if rows:
-        print(markdown(rows))
-    if rows and options.name:
-        command = shlex.join(["python", "-m", "benchmarks.collectives"] + arguments)
-        for path in write(rows, options.results, options.name, command):
-            print(f"written: {path}")
-    return 1 if failed else 0
+                    yield run_cell(bed, goodput, cell, methods, options)
+
+    command = shlex.join(["python", "-m", "benchmarks.collectives"] + arguments)
+    return compare(found(), len(options.methods), options, command, markdown, write)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -84,8 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repeats", type=count, default=1, help="jobs per method and cell (default 1)")
     add_job_options(parser)
     parser.add_argument("--seed", type=int, default=0, help="of the order of the methods (default 0)")
-    parser.add_argument("--name", help="write NAME.csv and NAME.md")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
+    add_output_options(parser)
     return parser
 
 
@@ -121,7 +103,7 @@ def run_cell(bed: Testbed, goodput: Goodput, cell: RingCell, methods: Sequence[R
                 broken.add(method.name)
                 continue
             jobs[method.name].append(job)
-            times = [time for rank in job.workers for time in iteration_times(rank, options.warmup)]
+            times = job_times(job, options.warmup)
             stolen = job.stolen.cores()
             print(f"  {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.1f} ms ({stolen:.0%} of a core stolen)", flush=True)
     ran = {name: found for name, found in jobs.items() if name not in broken}

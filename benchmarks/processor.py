@@ -28,7 +28,7 @@ from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Cell, Load
 from .comparison.methods import Method, parse
-from .comparison.rows import iteration_times, machine
+from .comparison.rows import job_times, machine
 from .run import RESULTS, add_job_options, run_method
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code
@@ -168,7 +168,7 @@ def profile(bed: Testbed, cell: Cell, load: Load, method: Method, options: argpa
             job = run_method(bed, cell, load, method, options, {})
         found = profiler.samples()
     starts = job.workers[0]["starts"][options.warmup :]
-    time = statistics.median(time for result in job.workers for time in iteration_times(result, options.warmup))
+    time = statistics.median(job_times(job, options.warmup))
     counted = count(found, profiler.roles, starts[0], starts[-1])
     return Profile(
         method.name,

@@ -19,14 +19,15 @@ import statistics
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar
 
 from prophet_mx.cli.arguments import checked, count, duration, factor
 from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Cell, Load
 from .comparison.methods import METHODS, STANDARD, Method, parse
-from .comparison.rows import Job, Row, iteration_times, make_row, markdown, undisturbed_times, write
+from .comparison.rings import RingRow
+from .comparison.rows import Job, Row, job_times, make_row, markdown, undisturbed_times, write
 from .comparison.stolen import Stolen
 from .testbed import NeedsRoot, Testbed, TestbedError, measure
 from .testbed.emulated import Task
@@ -34,20 +35,39 @@ from .testbed.exits import exit_code
 from .testbed.job import run_job
 
 RESULTS = Path(__file__).with_name("results")
+AnyRow = TypeVar("AnyRow", Row, RingRow)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
-    rows: List[Row] = []
-    failed = False
-    try:
+
+    def found() -> Iterator[List[Row]]:
         cells = [Cell.parse(text) for text in options.cell]
         for cell in cells:
-            found = run_cell(cell, [parse(name) for name in options.methods], options)
+            yield run_cell(cell, [parse(name) for name in options.methods], options)
+
+    command = shlex.join(["python", "-m", "benchmarks.run"] + arguments)
+    return compare(found(), len(options.methods), options, command, markdown, write)
+
+
+def compare(
+    cells: Iterator[List[AnyRow]],
+    methods: int,
+    options: argparse.Namespace,
+    command: str,
+    table: Callable[[Sequence[AnyRow]], str],
+    save: Callable[[Sequence[AnyRow], Path, str, str], List[Path]],
+) -> int:
+    """Take the rows of cells as these are run, print and write what there is in the end, and return the exit code: 1 if a cell has fewer
+    rows than ``methods``, a value was wrong, or an error ended it; 3 without the privileges, 130 after Ctrl-C. ``command`` repeats it."""
+    rows: List[AnyRow] = []
+    failed = False
+    try:
+        for found in cells:
             rows += found
-            failed = failed or len(found) < len(options.methods) or any(row.wrong for row in found)
+            failed = failed or len(found) < methods or any(row.wrong for row in found)
     except NeedsRoot as error:
         return exit_code(error)
     except ProphetError as error:
@@ -56,10 +76,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         return 130
     if rows:
-        print(markdown(rows))
+        print(table(rows))
     if rows and options.name:
-        command = shlex.join(["python", "-m", "benchmarks.run"] + arguments)
-        for path in write(rows, options.results, options.name, command):
+        for path in save(rows, options.results, options.name, command):
             print(f"written: {path}")
     return 1 if failed else 0
 
@@ -96,8 +115,7 @@ def _parser() -> argparse.ArgumentParser:
         help="iterations to have undisturbed per method and cell, all workers' together (default 1)",
     )
     parser.add_argument("--tries", type=count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
-    parser.add_argument("--name", help="write NAME.csv and NAME.md")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
+    add_output_options(parser)
     parser.add_argument(
         "--timeline", type=Path, metavar="FOLDER", help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report"
     )
@@ -111,6 +129,12 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
     parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """What :func:`compare` reads."""
+    parser.add_argument("--name", help="write NAME.csv and NAME.md")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
 
 
 def _methods(text: str) -> List[str]:
@@ -157,7 +181,7 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
                     broken.add(method.name)
                     continue
                 jobs[method.name].append(job)
-                times = [time for worker in job.workers for time in iteration_times(worker, options.warmup)]
+                times = job_times(job, options.warmup)
                 quiet = undisturbed_times(job, options.warmup, options.max_stolen)
                 print(
                     f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms ({job.stolen.cores():.0%} of a core "

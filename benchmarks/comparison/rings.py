@@ -1,17 +1,12 @@
 """What a comparison of all-reduces is made of: its cells, its methods, its rows."""
 
-import csv
-import os
-import platform
 import re
 import statistics
 import subprocess
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from prophet_mx import __version__
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.collectives import ring_rate
@@ -21,7 +16,7 @@ from prophet_mx.quantities import format_rate, parse_size
 from ..testbed.emulated import forward_groups
 from ..testbed.goodput import Goodput
 from .cells import Cell, Load
-from .rows import Job, iteration_times, undisturbed_times
+from .rows import Job, job_times, machine, quantile, undisturbed_times, write_files
 
 REAL = "real"  # instead of a profile: real training
 KINDS = ("device", "cpu")
@@ -126,12 +121,12 @@ def make_rows(
     cell: RingCell, load: Optional[Load], goodput: Goodput, jobs: Dict[str, List[Job]], warmup: int, max_stolen: float
 ) -> List[RingRow]:
     """The rows of a cell; ``jobs``: the repeats of each method."""
-    medians = {name: statistics.median(time for job in ran for time in _times(job, warmup)) for name, ran in jobs.items()}
+    medians = {name: statistics.median(time for job in ran for time in job_times(job, warmup)) for name, ran in jobs.items()}
     baselines = [medians[name] for name in medians if name.startswith("ddp") and "bf16" not in name]
     best = min(baselines) if baselines else None
     rows = []
     for name, ran in jobs.items():
-        pooled = sorted(time * 1e3 for job in ran for time in _times(job, warmup))
+        pooled = sorted(time * 1e3 for job in ran for time in job_times(job, warmup))
         quiet = [time * 1e3 for job in ran for time in undisturbed_times(job, warmup, max_stolen)]
         results = [result for job in ran for result in job.workers]
         rows.append(
@@ -140,9 +135,9 @@ def make_rows(
                 kind=cell.kind,
                 method=name,
                 time_ms=round(medians[name] * 1e3, 1),
-                p10_ms=round(pooled[int(0.1 * len(pooled))], 1),
-                p90_ms=round(pooled[int(0.9 * len(pooled))], 1),
-                repeats_ms=" ".join(f"{statistics.median(_times(job, warmup)) * 1e3:.0f}" for job in ran),
+                p10_ms=round(quantile(pooled, 0.1), 1),
+                p90_ms=round(quantile(pooled, 0.9), 1),
+                repeats_ms=" ".join(f"{statistics.median(job_times(job, warmup)) * 1e3:.0f}" for job in ran),
                 bound_ms=None if load is None else round(load.bound * 1e3, 1),
                 time_over_bound=None if load is None else round(medians[name] / load.bound, 3),
                 best_ddp_over_time=None if best is None else round(best / medians[name], 3),
@@ -161,31 +156,12 @@ def make_rows(
     return rows
 
 
-def _times(job: Job, warmup: int) -> List[float]:
-    return [time for result in job.workers for time in iteration_times(result, warmup)]
-
-
-def machine() -> str:
-    """This machine, the versions and the commit, in one line."""
-    folder = Path(__file__).parent
-    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=folder, stdout=subprocess.PIPE, text=True).stdout.strip()
-    return (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, PyTorch {version('torch')}, "
-        f"prophet_mx {__version__}, commit {commit or 'unknown'}"
-    )
-
-
 def write(rows: Sequence[RingRow], folder: Path, name: str, command: str) -> List[Path]:
     """Write ``name``.csv and ``name``.md in ``folder`` and return their paths. ``command`` repeats the run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table, text = folder / f"{name}.csv", folder / f"{name}.md"
-    about = machine()
-    with open(table, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow((*RingRow._fields, "machine"))
-        writer.writerows((*row, about) for row in rows)
-    text.write_text(f"{about}\n\n`{command}`\n\n{markdown(rows)}")
-    return [table, text]
+    here = Path(__file__).parent
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, stdout=subprocess.PIPE, text=True).stdout.strip()
+    about = f"{machine('PyTorch', 'torch')}, commit {commit or 'unknown'}"
+    return write_files(RingRow._fields, rows, folder / name, about, command, markdown(rows))
 
 
 def markdown(rows: Sequence[RingRow]) -> str:

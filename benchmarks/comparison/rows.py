@@ -54,17 +54,22 @@ class Row(NamedTuple):
     undisturbed_over_bound: Optional[float] = None
 
 
-def machine() -> str:
+def machine(framework: str = "MXNet", package: str = "mxnet") -> str:
     """This machine and the versions, in one line."""
     return (
         f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
-        f"MXNet {version('mxnet')}, prophet_mx {__version__}"
+        f"{framework} {version(package)}, prophet_mx {__version__}"
     )
 
 
 def iteration_times(result: Dict[str, Any], warmup: int) -> List[float]:
     """Seconds of each iteration of a worker's result, without the first ``warmup``."""
     return [end - start for start, end in _iterations(result, warmup)]
+
+
+def job_times(job: Job, warmup: int) -> List[float]:
+    """The same of all workers of a job."""
+    return [time for result in job.workers for time in iteration_times(result, warmup)]
 
 
 def undisturbed_times(job: Job, warmup: int, max_stolen: float) -> List[float]:
@@ -82,7 +87,7 @@ def _iterations(result: Dict[str, Any], warmup: int) -> List[Tuple[float, float]
 
 def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequence[Job], warmup: int, max_stolen: float) -> Row:
     """The row of a method: ``jobs`` are its repeats."""
-    times = [[time * 1e3 for result in job.workers for time in iteration_times(result, warmup)] for job in jobs]
+    times = [[time * 1e3 for time in job_times(job, warmup)] for job in jobs]
     pooled = sorted(time for repeat in times for time in repeat)
     undisturbed = [time * 1e3 for job in jobs for time in undisturbed_times(job, warmup, max_stolen)]
     quiet = statistics.median(undisturbed) if undisturbed else None
@@ -92,8 +97,8 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequen
         cell=str(cell),
         method=method,
         time_ms=round(median, 1),
-        p10_ms=round(_quantile(pooled, 0.1), 1),
-        p90_ms=round(_quantile(pooled, 0.9), 1),
+        p10_ms=round(quantile(pooled, 0.1), 1),
+        p90_ms=round(quantile(pooled, 0.9), 1),
         mean_ms=round(statistics.fmean(pooled), 1),
         repeats_ms=" ".join(f"{statistics.median(repeat):.0f}" for repeat in times),
         bound_ms=round(load.bound * 1e3, 1),
@@ -115,21 +120,27 @@ def make_row(cell: Cell, method: str, load: Load, goodput: Goodput, jobs: Sequen
     )
 
 
-def _quantile(ordered: Sequence[float], share: float) -> float:
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """The value in ``ordered`` that ``share`` of them are below."""
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 def write(rows: Sequence[Row], folder: Path, name: str, command: str) -> List[Path]:
     """Write ``name``.csv and ``name``.md in ``folder`` and return their paths. ``command`` repeats the run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    table, text = folder / f"{name}.csv", folder / f"{name}.md"
-    with open(table, "w", newline="") as file:
+    return write_files(Row._fields, rows, folder / name, machine(), command, markdown(rows))
+
+
+def write_files(fields: Sequence[str], rows: Sequence[Sequence[Any]], path: Path, about: str, command: str, table: str) -> List[Path]:
+    """Write ``rows`` as CSV, each with what ``about`` says of the machine, and a Markdown ``table`` of them, beside each other at ``path``
+    with two suffixes; return the paths."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    values, text = path.with_name(path.name + ".csv"), path.with_name(path.name + ".md")
+    with open(values, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Row._fields + ("machine",))
-        for row in rows:
-            writer.writerow(tuple(row) + (machine(),))
-    text.write_text(f"{machine()}\n\n`{command}`\n\n{markdown(rows)}")
-    return [table, text]
+        writer.writerow((*fields, "machine"))
+        writer.writerows((*row, about) for row in rows)
+    text.write_text(f"{about}\n\n`{command}`\n\n{table}")
+    return [values, text]
 
 
 def markdown(rows: Sequence[Row]) -> str:

@@ -82,14 +82,20 @@ def run_job(
             timeout,
             clock,
         )
-        found = []
-        for path in results:
-            with open(path) as file:
-                found.append(json.load(file))
+        found = read_results(results)
         for result in found:
             begin = result["begin"]
             result["server_cpu_seconds"] = clock.at(begin + result["wall_seconds"]) - clock.at(begin)
         return sorted(found, key=lambda result: result["rank"])
+
+
+def read_results(paths: Sequence[str]) -> List[Dict[str, Any]]:
+    """What the processes of a job have written."""
+    found = []
+    for path in paths:
+        with open(path) as file:
+            found.append(json.load(file))
+    return found
 
 
 def run_processes(

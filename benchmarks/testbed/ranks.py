@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
 
-from .job import plain_environment, run_processes
+from .job import plain_environment, read_results, run_processes
 from .network import Testbed
 
 _PORT = 29500  # of the rendezvous; a namespace has all its ports to itself
@@ -84,8 +84,4 @@ def run_ranks(
             for rank in range(bed.workers)
         }
         run_processes(bed, commands, folder, timeout)
-        found = []
-        for path in results:
-            with open(path) as result:
-                found.append(json.load(result))
-        return found
+        return read_results(results)
