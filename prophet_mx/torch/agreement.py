@@ -6,7 +6,7 @@ Everything here is collective: all ranks call it at the same point of the progra
 import logging
 import time
 from datetime import timedelta
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -64,8 +64,7 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
 
 def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
     """A plan for the time until there is a profile: the last parameters first, as backward mostly has them."""
-    gradients = [_gradient(each, tracked, 0.0) for each in tracked]
-    units = partition(gradients, unit, GUESS)
+    units = partition(_gradients(tracked, [0.0] * len(tracked)), unit, GUESS)
     return Plan([each.pieces for each in units], list(range(len(units)))[::-1])
 
 
@@ -95,7 +94,7 @@ class Planner:
         for each, place in zip(self._tracked, places):
             each.urgency = place
         size = self._config.unit or unit_size(cost, sum(each.bytes for each in self._tracked))
-        units = partition([_gradient(each, self._tracked, time) for each, time in zip(self._tracked, self.ready)], size, cost)
+        units = partition(_gradients(self._tracked, self.ready), size, cost)
         _log(units, cost, size)
         return Plan([unit.pieces for unit in units], static_order(units, cost))
 
@@ -148,10 +147,17 @@ def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost, size: int) -> No
     )
 
 
-def _gradient(tracked: Tracked, every: Sequence[Tracked], ready: float) -> Gradient:
-    kinds = list(dict.fromkeys((each.param.dtype, each.param.device) for each in every))
-    param = tracked.param
-    return Gradient(tracked.bytes, param.element_size(), kinds.index((param.dtype, param.device)), tracked.urgency, ready)
+def _kind(tracked: Tracked) -> Tuple[torch.dtype, torch.device]:
+    """What gradients must have in common to travel together."""
+    return tracked.param.dtype, tracked.param.device
+
+
+def _gradients(tracked: Sequence[Tracked], ready: Sequence[float]) -> List[Gradient]:
+    kinds: Dict[Tuple[torch.dtype, torch.device], int] = {}
+    return [
+        Gradient(each.bytes, each.param.element_size(), kinds.setdefault(_kind(each), len(kinds)), each.urgency, moment)
+        for each, moment in zip(tracked, ready)
+    ]
 
 
 def measure(group: dist.ProcessGroup, device: torch.device) -> CollectiveCost:

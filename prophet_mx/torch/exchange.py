@@ -18,10 +18,9 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from ..errors import CollectiveError
-from .guards import guard, plainly, unguard_gradient
+from .guards import guard, plainly, unguard, unguard_gradient
 from .reducer import Reducer, lay_out
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
@@ -106,8 +105,7 @@ class Exchange:
         for tracked in self.tracked:
             if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
                 self.expose(tracked)
-            if tracked.unlanded:
-                self._await_sum(tracked)
+            self._await_sum(tracked)
 
     # -- backward ----------------------------------------------------------------------------------------------------------
 
@@ -124,16 +122,19 @@ class Exchange:
             self.end_round()
         if self._unused and not self._count:
             self._guard_all()
-        if tracked.unlanded:
-            self._await_sum(tracked)
+        self._await_sum(tracked)
         gradient = tracked.param.grad if tracked.stage == IDLE else self._merged(tracked)
         if gradient.layout is not torch.strided or torch.is_grad_enabled():
             self._refuse(tracked, gradient)
+        self._put(tracked, gradient)
+        self._hand_over(tracked)
+
+    def _put(self, tracked: Tracked, gradient: torch.Tensor) -> None:
+        """Write this rank's part of the mean into the flat buffer."""
         if gradient is tracked.view:
             gradient.mul_(self._scale)
         else:
             torch.mul(gradient, self._scale, out=tracked.view)
-        self._hand_over(tracked)
 
     def _hand_over(self, tracked: Tracked, besides: int = 0) -> None:
         """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
@@ -166,8 +167,7 @@ class Exchange:
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
         if tracked.stage == SUMMING:
-            if tracked.unlanded:
-                self._await_sum(tracked)
+            self._await_sum(tracked)
             merged = self._merged(tracked)
             with plainly():
                 tracked.param.grad = merged
@@ -236,17 +236,14 @@ class Exchange:
     def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
         if tracked.stage == STEPPING:
             self.release(tracked)
-        if tracked.unlanded:
-            self._await_sum(tracked)
+        self._await_sum(tracked)
         touched = tracked.touched
         with plainly():
             gradient = tracked.param.grad if tracked.exposed or tracked.stage == IDLE else None
             if gradient is None:
                 tracked.view.zero_()
-            elif gradient is tracked.view:
-                gradient.mul_(self._scale)
             else:
-                torch.mul(gradient, self._scale, out=tracked.view)
+                self._put(tracked, gradient)
         used[tracked.index] = int(touched)
         self._hand_over(tracked, 1)  # the answers of all ranks
         tracked.absent = not touched
@@ -285,14 +282,15 @@ class Exchange:
         self.updater.ripe(tracked)
 
     def _await_sum(self, tracked: Tracked) -> None:
-        self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+        if tracked.unlanded:
+            self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
 
     def release(self, tracked: Tracked) -> None:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
         if tracked.pending:
             self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
-        tracked.param.__class__ = nn.Parameter
-        tracked.stage, tracked.zero = IDLE, KEPT
+        unguard(tracked)
+        tracked.zero = KEPT
         unguard_gradient(tracked)
         if self.recording:
             self.uses.append(tracked)
@@ -306,8 +304,7 @@ class Exchange:
         if tracked.unlanded and not self._gradients_were_read and not self.recording:
             self._gradients_were_read = True
             logger.info("gradients are read before step(), as for clipping: each iteration waits there until all sums have arrived")
-        if tracked.unlanded:
-            self._await_sum(tracked)
+        self._await_sum(tracked)
         if not tracked.exposed and not tracked.absent:
             with plainly():
                 tracked.param.grad = tracked.view
@@ -321,8 +318,8 @@ class Exchange:
             if tracked.group is not None and tracked.stage == SUMMING:
                 if not tracked.exposed and tracked.zero != CLEARED:
                     self.expose(tracked)
-                tracked.stage, tracked.zero = IDLE, KEPT
-                tracked.param.__class__ = nn.Parameter
+                unguard(tracked)
+                tracked.zero = KEPT
 
     def under_way(self) -> bool:
         """Whether collectives have been started, or updates asked for, that are not done."""
@@ -361,8 +358,7 @@ class Exchange:
             gradient = self._gradient_for_step(tracked)
             if gradient is None:
                 if tracked.stage == SUMMING:
-                    tracked.stage = IDLE
-                    tracked.param.__class__ = nn.Parameter
+                    unguard(tracked)
                 continue
             tracked.gradient, tracked.update = gradient, update
             tracked.zero = KEPT

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Iterable, Protocol, Tuple
 import torch
 from torch import nn
 
-from .tracked import CLEARED, KEPT, STEPPING, Tracked
+from .tracked import CLEARED, IDLE, KEPT, STEPPING, Tracked
 
 plainly = torch._C.DisableTorchFunctionSubclass  # a context in which guards do not act, for this thread
 
@@ -54,6 +54,12 @@ def guard(tracked: Tracked, stage: int) -> None:
     """Nothing may look at this parameter from now on without waiting for what ``stage`` says."""
     tracked.stage = stage
     tracked.param.__class__ = GuardedParameter
+
+
+def unguard(tracked: Tracked) -> None:
+    """Nothing is under way any more that whoever looks at this parameter has to wait for."""
+    tracked.stage = IDLE
+    tracked.param.__class__ = nn.Parameter
 
 
 class GuardedParameter(nn.Parameter):

@@ -20,7 +20,7 @@ from ..monitoring.metrics import set_up_logging
 from ..policies import OFF
 from . import agreement, refusals
 from .exchange import Exchange
-from .guards import register, unregister
+from .guards import register, unguard, unregister
 from .modules import Model, broadcast_all, named_parameters
 from .tracked import Tracked
 from .waiting import Waiting, as_collective_error
@@ -94,7 +94,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             broadcast_all(model, self._group)
         self._exchange = Exchange(tracked, self._group, Waiting(config, dist.get_rank()), unused)
         self._exchange.install(*agreement.first_plan(tracked, config.unit or FIRST_UNIT))
-        self._sizes: List[int] = []
         self._find_groups()
         for each in tracked:
             register(each, self._exchange)
@@ -173,7 +172,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if sum(map(len, (group["params"] for group in self.optimizer.param_groups))) != self._sizes[0]:
+        if self._count_grouped() != self._grouped:
             self._find_groups()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         if self._lazy:
@@ -216,7 +215,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._model.close()
             exchange.close(EXIT_PATIENCE)
             for each in exchange.tracked:
-                each.param.__class__ = nn.Parameter
+                unguard(each)
                 unregister(each)
 
     # -- inside ------------------------------------------------------------------------------------------------------------
@@ -236,7 +235,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                         f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
                         "required one when the ScheduledOptimizer was made (close() it and make it anew)"
                     )
-        self._sizes = [sum(len(group["params"]) for group in self.optimizer.param_groups)]
+        self._grouped = self._count_grouped()
+
+    def _count_grouped(self) -> int:
+        return sum(len(group["params"]) for group in self.optimizer.param_groups)
 
     def _step_lazily(self, exchange: Exchange) -> None:
         optimizer: Any = self.optimizer
