@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from prophet_mx import ProphetError
 from support.ranks import on_ranks
-from support.training import METHODS, Method, assert_equal, batches, run, same, step
+from support.training import METHODS, Method, assert_equal, backward, batches, run, same, step
 
 ITERATIONS = 7
 WIDTH = 24
@@ -323,9 +323,7 @@ def test_gradients_between_backward_and_step(what):
         model = net()
         forward, optimizer = method.wrap(model, momentum(model))
         for batch in batches(ITERATIONS, 4, WIDTH):
-            optimizer.zero_grad()
-            loss = forward(batch).square().mean()
-            loss.backward()
+            loss = backward(forward, optimizer, batch)
             yield from what(model)
             optimizer.step()
             yield loss
@@ -339,9 +337,7 @@ def test_gradients_are_clipped_in_some_iterations():
         model = net()
         forward, optimizer = method.wrap(model, momentum(model))
         for place, batch in enumerate(batches(2 * ITERATIONS, 4, WIDTH)):
-            optimizer.zero_grad()
-            loss = forward(batch).square().mean()
-            loss.backward()
+            loss = backward(forward, optimizer, batch)
             if place % 3 == 0:
                 yield nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
@@ -383,9 +379,7 @@ def test_a_step_that_is_left_out():
         model = net()
         forward, optimizer = method.wrap(model, momentum(model))
         for place, batch in enumerate(batches(2 * ITERATIONS, 4, WIDTH)):
-            optimizer.zero_grad()
-            loss = forward(batch).square().mean()
-            loss.backward()
+            loss = backward(forward, optimizer, batch)
             if place % 4 != 3:
                 optimizer.step()
             yield loss
@@ -421,10 +415,7 @@ def test_a_closure():
         for batch in batches(ITERATIONS, 4, WIDTH):
 
             def closure():
-                optimizer.zero_grad()
-                loss = forward(batch).square().mean()
-                loss.backward()
-                return loss
+                return backward(forward, optimizer, batch)
 
             yield optimizer.step(closure)
 

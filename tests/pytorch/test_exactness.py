@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 
 from prophet_mx.torch import agreement
 from support.ranks import on_ranks
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same
+from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
 
 ITERATIONS = 8
 
@@ -109,11 +109,7 @@ def test_other_types_of_numbers_bit_for_bit(dtype):
         forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
         model[1].register_forward_hook(lambda module, inputs, output: output.float())
         for batch in batches(ITERATIONS, 4, 6):
-            optimizer.zero_grad()
-            loss = forward(batch.to(dtype)).square().mean()
-            loss.backward()
-            optimizer.step()
-            yield loss
+            yield step(forward, optimizer, batch.to(dtype))
 
     same(training)
 

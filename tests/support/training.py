@@ -202,10 +202,16 @@ def batches(count: int, *shape: int, whole: bool = False) -> Iterator[torch.Tens
         yield torch.randint(-3, 4, shape, generator=random).float() if whole else torch.randn(shape, generator=random)
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> torch.Tensor:
-    """An iteration as most scripts have it; the loss."""
+def backward(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> torch.Tensor:
+    """An iteration as most scripts have it, up to its step(); the loss."""
     optimizer.zero_grad()
     loss = model(batch).square().mean()
     loss.backward()
+    return loss
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor) -> torch.Tensor:
+    """A whole one; the loss."""
+    loss = backward(model, optimizer, batch)
     optimizer.step()
     return loss
