@@ -11,7 +11,8 @@ hide behind the wire; at 1 queues grow without limit. So the unit is the smalles
 
     n * m <= share * D / R
 
-n counts small gradients too, which cannot be merged: where they alone take most of the share, slices may still take half of it.
+n counts small gradients too, which cannot be merged: where they alone take most of the share, slices may still take half of it (without
+the factor for many workers, below).
 With slices alone (n = D / u) and servers as the limit (R = servers / workers * B, m = workers / servers * c) this is u = B * c / share:
 what a server's link of rate B carries in the time c of a message, times four if the share is a quarter.
 
@@ -19,10 +20,11 @@ How large the share may be depends on what a larger one is worth. What is in fro
 servers * m / share; relative to the iteration that is x / share with x = servers * m / (D / R). What messages cost grows with the share.
 The sum is least where the share grows with the square root of x:
 
-    share = SHARE * sqrt(x)
+    share = SHARE * sqrt(x) * max(1, workers / servers / 2)
 
 In sweeps of the simulator over 2 to 256 workers (benchmarks/sizes.py) 0.25 to 0.5 was as good as the best at x = 0.002, 0.8 at x = 0.02,
-and 1 at 0.09. Above 1 times explode. Where there is a choice the share is the smaller one: the cost is measured while nothing else is
+and 1 at 0.09. Above 1 times explode. With four workers to a server the same x cost two to three times as much: a sum is complete when the
+last of them has sent its part, and more of them are later. There the best units were half as large; hence the last factor. Where there is a choice the share is the smaller one: the cost is measured while nothing else is
 done, and in a job bytes take time of the same processors. In long iterations x is small, and so is the share: two workers and two servers
 at 1 Gbit/s on two cores, ResNet-50 with 1 s of compute (x = 0.0005), took 1.14 of the bound with a share of 0.5, 1.08 with 0.25, 1.03 as
 it is now.
@@ -54,14 +56,15 @@ import math
 from typing import NamedTuple, Sequence
 
 SHARE = 5.6
-LEAST_SHARE, MOST_SHARE = 0.05, 0.95  # of the time on the wire
+LEAST_SHARE, MOST_SHARE = 0.05, 0.9  # of the time on the wire
 MESSAGE_SECONDS = 0.00025  # time of a server for a message where nothing was measured
 UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 REACTION = 0.001  # seconds until a thread that is woken sends
 LEAD_MESSAGES = 2
 UNIT_SECONDS = 0.004  # time on the wire of what limits are measured in where gradients stay whole
 MIN_UNIT = 8_000  # bytes
-MAX_UNIT = 4_000_000  # bytes
+MAX_UNIT = 4_000_000  # bytes: with several servers MXNet spreads larger arrays over all of them
+MAX_LONE_UNIT = 32_000_000  # bytes: with one server
 START_RATE = 125e6  # bytes/s where nothing was measured
 COPY_BYTES = 1_000_000  # of one copy between a device and the host, at the least: slices that are smaller are copied together
 _STEP = 1.05  # from one size to the next that is tried
@@ -105,13 +108,16 @@ def smallest_unit(traffic: Traffic) -> float:
     total = sum(traffic.sizes)
     wire = total / ((traffic.rate or START_RATE) * traffic.servers)
     message = traffic.message or MESSAGE_SECONDS * max(1.0, traffic.workers / traffic.servers)
-    share = min(MOST_SHARE, max(LEAST_SHARE, SHARE * math.sqrt(traffic.servers * message / wire))) if wire else LEAST_SHARE
-    unit = min(MAX_UNIT, max(MIN_UNIT, total / traffic.servers * UNIT_SHARE))
-    while unit < MAX_UNIT:
+    share = max(LEAST_SHARE, SHARE * math.sqrt(traffic.servers * message / wire)) if wire else LEAST_SHARE
+    budget = min(MOST_SHARE, share * max(1.0, traffic.workers / traffic.servers / 2)) * wire
+    least = min(MOST_SHARE, share) / 2 * wire
+    most = MAX_UNIT if traffic.servers > 1 else MAX_LONE_UNIT
+    unit = min(most, max(MIN_UNIT, total / traffic.servers * UNIT_SHARE))
+    while unit < most:
         parts = [parts_of(size, unit) for size in traffic.sizes]
         whole = parts.count(1)
         slices = sum(parts) - whole
-        if slices * message <= max(share * wire - whole * message, share / 2 * wire):
+        if slices * message <= max(budget - whole * message, least):
             break
         unit *= _STEP
-    return min(MAX_UNIT, unit)
+    return min(most, unit)

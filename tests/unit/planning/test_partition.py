@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prophet_mx import ConfigError
 from prophet_mx.planning import partition
 from prophet_mx.planning.partition import cut, together, unit_bytes
-from prophet_mx.sizes import MAX_UNIT, MIN_UNIT, MOST_SHARE, Traffic, parts_of
+from prophet_mx.sizes import MAX_LONE_UNIT, MAX_UNIT, MIN_UNIT, MOST_SHARE, Traffic, parts_of
 
 
 def test_the_examples_in_the_documentation_are_true():
@@ -62,10 +62,14 @@ TRAFFIC = st.builds(
 )
 
 
+def most_of(traffic):
+    return MAX_UNIT if traffic.servers > 1 else MAX_LONE_UNIT
+
+
 @given(TRAFFIC)
 def test_a_unit_keeps_within_its_limits_and_grows_with_what_a_message_costs(traffic):
     size = unit_bytes("prophet", traffic)
-    assert MIN_UNIT <= size <= MAX_UNIT
+    assert MIN_UNIT <= size <= most_of(traffic)
     assert size <= unit_bytes("prophet", traffic._replace(message=10.0))
 
 
@@ -77,7 +81,7 @@ def test_messages_take_no_more_than_their_share_of_the_wire_s_time(traffic):
     slices = sum(count for count in parts if count > 1)
     wire = sum(traffic.sizes) / (traffic.rate * traffic.servers)
     # A unit is a whole number of bytes: what is lost by that makes at most one more slice of each gradient.
-    assert unit == MAX_UNIT or (slices - len(parts)) * traffic.message <= max(
+    assert unit == most_of(traffic) or (slices - len(parts)) * traffic.message <= max(
         MOST_SHARE / 2 * wire, MOST_SHARE * wire - parts.count(1) * traffic.message
     )
 
