@@ -11,7 +11,8 @@ from ..errors import LaunchError
 from ..launcher.console import Console, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import parse_hosts
-from ..launcher.launch import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job, run_plans
+from ..launcher.launch import run_plans
+from ..launcher.plans import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, parse_variables, shown
 from .arguments import duration, port, whole

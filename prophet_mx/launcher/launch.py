@@ -7,51 +7,22 @@ becomes what its role says at ``import mxnet``, and from then on runs nothing of
 """
 
 import os
-import random
-import shutil
 import signal
-import socket
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
-from ..machine import local_port_range
-from .environment import LISTEN_VARIABLE, defaults
-from .hook import with_hook
-from .hosts import Host, Placed, place
+from .environment import LISTEN_VARIABLE
+from .hosts import Host
 from .job import Job, JobResult, ProcessResult, Sink
-from .processes import STOP_SIGNALS, label_of
-from .ssh import Ssh, addresses, forwarded
+from .plans import GRACE, Plan, free_port, plan_job
+from .processes import STOP_SIGNALS
 
 __all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
 
-MAX_PROCESSES = 512
-HOST = "127.0.0.1"
-GRACE = 10.0
 AT_ONCE = 8  # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """One process of a job: ``command`` with the variables ``env``; on another host through an ssh client that is given ``spec``.
-
-    ``env`` is what is added to, or replaced in, this process's environment, or the environment that ``host`` gives.
-    """
-
-    role: str
-    index: int
-    command: Sequence[str]
-    env: Mapping[str, str]
-    host: Optional[Host] = None
-    spec: Optional[bytes] = None
-
-    @property
-    def label(self) -> str:
-        """As :func:`~prophet_mx.launcher.processes.label_of` gives it."""
-        return label_of(self.role, self.index)
 
 
 def run_job(
@@ -102,7 +73,7 @@ def run_plans(
     capture: bool = True,
     signals: bool = False,
 ) -> JobResult:
-    """Run the processes that :func:`plan_job` or :func:`plan_hosts` gives; the other parameters are those of :func:`run_job`."""
+    """Run the processes that :mod:`prophet_mx.launcher.plans` gives; the other parameters are those of :func:`run_job`."""
     with _caught_signals(signals) as seen:
         job = Job(sink, capture, grace, seen)
         opened: Dict[Host, int] = {}
@@ -122,117 +93,6 @@ def run_plans(
         finally:
             job.close()
         return job.result()
-
-
-def plan_job(
-    command: Sequence[str],
-    workers: int = 2,
-    servers: int = 1,
-    *,
-    env: Optional[Mapping[str, str]] = None,
-    role_env: Optional[Mapping[str, Mapping[str, str]]] = None,
-    schedule: bool = False,
-    port: Optional[int] = None,
-) -> List[Plan]:
-    """The processes of a job on this machine; the parameters are those of :func:`run_job`, and the scheduler's ``port``."""
-    for name, value in (("workers", workers), ("servers", servers)):
-        if not 1 <= value <= MAX_PROCESSES:
-            raise LaunchError(f"{name}={value} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
-    if not command or shutil.which(command[0]) is None:
-        name = repr(command[0]) if command else "''"
-        raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
-    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
-    plans = []
-    for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
-        for index in range(count):
-            own = {**defaults(os.environ, workers, role), **common, "DMLC_ROLE": role}
-            for key in (role, label_of(role, index)):
-                own.update((role_env or {}).get(key, {}))
-            if schedule:
-                own["PYTHONPATH"] = with_hook({**os.environ, **own})["PYTHONPATH"]
-            plans.append(Plan(role, index, command, own))
-    return plans
-
-
-def plan_hosts(
-    command: Sequence[str],
-    hosts: Sequence[Host],
-    ssh: Ssh,
-    workers: Optional[int] = None,
-    servers: Optional[int] = None,
-    *,
-    env: Optional[Mapping[str, str]] = None,
-    grace: float = GRACE,
-    schedule: bool = False,
-    port: Optional[int] = None,
-) -> List[Plan]:
-    """The processes of a job on ``hosts``, reached by ``ssh``.
-
-    ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
-    this process's environment (:data:`prophet_mx.launcher.ssh.FORWARDED`).
-
-    Raises
-    ------
-    LaunchError
-        there are too few slots, or the address of a host cannot be found out.
-    """
-    placed, workers, servers = place(hosts, workers, servers)
-    reached_at = addresses(hosts, ssh.options)
-    common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
-    return [
-        _plan_remote(
-            process,
-            command,
-            hosts[process.host],
-            ssh,
-            common,
-            reached_at[process.host],
-            grace,
-            schedule,
-            sum(other.role == "worker" and other.host == process.host for other in placed),
-        )
-        for process in placed
-    ]
-
-
-def _plan_remote(
-    process: Placed,
-    command: Sequence[str],
-    host: Host,
-    ssh: Ssh,
-    common: Mapping[str, str],
-    address: str,
-    grace: float,
-    schedule: bool,
-    sharers: int,
-) -> Plan:
-    env = {**common, "DMLC_ROLE": process.role}
-    if "DMLC_INTERFACE" not in env:  # the user's own choice of the network would lose against an address
-        env["DMLC_NODE_HOST"] = address
-    return Plan(process.role, process.index, ssh.command(host, env), env, host, ssh.spec(command, env, grace, sharers, schedule))
-
-
-def free_port() -> int:
-    """A port on the loopback interface that nothing listens on now, below the range of ports that connections get by themselves.
-
-    A port of that range could be taken by a connection before the scheduler listens on it: even by a worker's own attempt to
-    reach the scheduler, which then talks to itself.
-    """
-    low, _ = local_port_range()
-    candidates = range(10000, low) if low > 11000 else range(1024, 65536)
-    for port in random.SystemRandom().sample(candidates, 200):
-        with socket.socket() as probe:
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return port
-    raise LaunchError(f"none of 200 ports tried from {candidates[0]} to {candidates[-1]} on {HOST} is free")
-
-
-def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, str]:
-    """Where all processes of a job meet."""
-    return {"DMLC_PS_ROOT_URI": address, "DMLC_PS_ROOT_PORT": str(port), "DMLC_NUM_WORKER": str(workers), "DMLC_NUM_SERVER": str(servers)}
 
 
 @contextmanager

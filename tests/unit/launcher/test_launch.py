@@ -7,7 +7,8 @@ import socket
 import pytest
 
 from prophet_mx.launcher.hosts import Host
-from prophet_mx.launcher.launch import LaunchError, free_port, plan_hosts, run_job
+from prophet_mx.launcher.launch import LaunchError, free_port, run_job
+from prophet_mx.launcher.plans import plan_hosts
 from prophet_mx.launcher.ssh import Ssh
 
 
