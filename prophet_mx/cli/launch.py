@@ -5,21 +5,31 @@ import io
 import os
 import shlex
 import sys
-from typing import Dict, List, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Callable, Dict, List, Sequence
 
 from ..errors import LaunchError
 from ..launcher.console import Console, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
-from ..launcher.hosts import parse_hosts
+from ..launcher.hosts import Host, parse_host_list, parse_hosts
+from ..launcher.job import LAUNCHER, Sink
 from ..launcher.launch import run_plans
+from ..launcher.logs import LogFolder
 from ..launcher.plans import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job
 from ..launcher.processes import label_of
-from ..launcher.ssh import Ssh, parse_variables, shown
-from .arguments import duration, port, whole
+from ..launcher.ssh import Ssh, name_of, parse_variables, shown
+from .arguments import checked, duration, port, whole
+
+MAX_GPUS = 64
+MAX_RESTARTS = 1000
 
 _EPILOG = """\
 example, two workers and one server on this machine:
   prophet-mx launch -n 2 -s 1 -- python train.py --kv-store dist_sync
+
+example, four workers on each of two hosts, over ssh, each with a GPU of its own:
+  prophet-mx launch -H gpu1:4,gpu2:4 --gpus-per-worker 1 -- python train.py --gpus 0
 
 example, on the hosts of a file, with a script that does not know prophet_mx:
   prophet-mx launch --hostfile hosts --schedule -- python train.py
@@ -36,6 +46,7 @@ listen on it.
 host file: a host per line, '#' starts a comment
   gpu1         slots=2
   user@gpu2    slots=2   address=10.0.0.2
+-H gpu1:2,user@gpu2:2 says the same without addresses; without ':2' a host has one slot.
 Workers go round the hosts until the slots are used, servers go round all hosts,
 the scheduler is on the first. 'address' is the IP address at which the other
 hosts reach the host, if its name does not give it. ssh must reach every host
@@ -44,6 +55,15 @@ prophet_mx (--chdir, --python). DMLC_*, PROPHET_*, MXNET_*, PS_* and
 BYTESCHEDULER_* variables are forwarded, others with --env. Values go through
 ssh's connection, not over command lines. The processes on the hosts end when the
 job ends, fails or is interrupted, and when the launcher or the connection dies.
+
+With --restarts a job starts again, from the beginning of COMMAND, after 75, and after
+it has lost a process: one that a signal killed, or whose ssh connection failed. Each
+restart has another port unless --port names one. COMMAND has to find its own newest
+checkpoint; those of the examples do so with --load-epoch auto.
+
+--gpus-per-worker N sets CUDA_VISIBLE_DEVICES for the workers of each host: the first
+sees GPUs 0 to N-1, the second the N that follow, and each counts its own from 0. If the
+variable is set here (on hosts: with --env), the GPUs that it lists are shared out.
 
 exit codes:
   0        all workers ended with 0
@@ -61,8 +81,8 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "launch",
         help="run a dist_sync job, on this machine or on several over ssh",
-        usage="prophet-mx launch [-n N] [-s N] [--hostfile FILE] [options] -- COMMAND ...",
-        description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on the hosts of a file, "
+        usage="prophet-mx launch [-n N] [-s N] [-H HOST,... | --hostfile FILE] [options] -- COMMAND ...",
+        description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on other hosts, "
         "and wait for the end.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -73,21 +93,30 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--workers",
         type=whole(MAX_PROCESSES),
         metavar="N",
-        help="number of workers (default: 2; with --hostfile the number of slots)",
+        help="number of workers (default: 2; with -H or --hostfile the number of slots)",
     )
     add(
         "-s",
         "--servers",
         type=whole(MAX_PROCESSES),
         metavar="N",
-        help="number of servers (default: 1; with --hostfile one for each host with a worker)",
+        help="number of servers (default: 1; with -H or --hostfile one for each host with a worker)",
     )
     add(
         "--schedule",
         action="store_true",
         help="wrap every dist_sync store that COMMAND's Python makes in a ScheduledKVStore: no line of the script changes",
     )
-    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time (default: never)")
+    add("--gpus-per-worker", type=whole(MAX_GPUS), metavar="N", help="give each worker N GPUs of its host, which no other worker sees")
+    add(
+        "--restarts",
+        type=whole(MAX_RESTARTS, low=0),
+        default=0,
+        metavar="N",
+        help="start the job again, up to N times, if it ended with 75 or lost a process (default: 0)",
+    )
+    add("--log-dir", metavar="FOLDER", help="also write the output of each process to a file in this folder, such as worker-0.log")
+    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time, restarts included (default: never)")
     add(
         "--grace",
         type=duration,
@@ -104,6 +133,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     add("--port", type=port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
+    add(
+        "-H",
+        "--hosts",
+        type=checked(parse_host_list),
+        metavar="HOST[:N],...",
+        help="run the job on these hosts, over ssh, each with room for N workers (default: 1)",
+    )
     add("--hostfile", metavar="FILE", help="run the job on the hosts of this file, over ssh")
     add(
         "--ssh-option",
@@ -119,50 +155,74 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    plans = _plans(arguments)
+    plan = _planner(arguments)
+    plans = plan()
     if arguments.dry_run:
         for line in _commands(plans):
             print(line)
         return 0
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    console = Console(sys.stdout)
-    if arguments.hostfile:
+    sinks: List[Sink] = [Console(sys.stdout)]
+
+    def sink(label: str, text: str, final: bool) -> None:
+        for one in sinks:
+            one(label, text, final)
+
+    with ExitStack() as stack:
+        if arguments.log_dir is not None:
+            sinks.append(stack.enter_context(LogFolder(arguments.log_dir, [plan.label for plan in plans], sinks[0])))
         for line in _where(plans):
-            console("launch", line, True)
-    return run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=console, capture=False, signals=True).exit_code
+            sink(LAUNCHER, line, True)
+        again = [plan] * arguments.restarts
+        result = run_plans(plans, again=again, timeout=arguments.timeout, grace=arguments.grace, sink=sink, capture=False, signals=True)
+    return result.exit_code
 
 
-def _plans(arguments: argparse.Namespace) -> List[Plan]:
+def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
+    """What plans one start of the job.
+
+    Raises
+    ------
+    LaunchError
+        an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
+    """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise LaunchError("no command given; allowed: a program and its arguments after '--', as in '-- python train.py'")
     env = {**_terminal(arguments.workers or 2), **parse_variables(arguments.env, os.environ)}
-    if arguments.hostfile is None:
+    more = {"env": env, "schedule": arguments.schedule, "gpus_per_worker": arguments.gpus_per_worker, "port": arguments.port}
+    if arguments.hosts is None and arguments.hostfile is None:
         for name in ("ssh_option", "chdir", "python"):
-            if getattr(arguments, name):
-                raise LaunchError(f"--{name.replace('_', '-')} is for jobs on several hosts; give their names with --hostfile FILE")
-        return plan_job(command, arguments.workers or 2, arguments.servers or 1, env=env, schedule=arguments.schedule, port=arguments.port)
+            value = getattr(arguments, name)
+            if value:
+                option = f"--{name.replace('_', '-')} {value if isinstance(value, str) else value[0]}"
+                raise LaunchError(f"{option} is not allowed for a job on this machine; allowed: with -H HOST,HOST or --hostfile FILE")
+        return partial(plan_job, command, arguments.workers or 2, arguments.servers or 1, **more)
+    if arguments.hosts is not None and arguments.hostfile is not None:
+        raise LaunchError(f"-H and --hostfile {arguments.hostfile} both name hosts; allowed: one of them")
+    hosts = arguments.hosts or _hosts_of(arguments.hostfile)
+    ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
+
+    def plan() -> List[Plan]:
+        plans = plan_hosts(command, hosts, ssh, arguments.workers, arguments.servers, grace=arguments.grace, **more)
+        name_of(hosts[0], ssh.options)  # ssh has not been asked yet whether it takes the options, if the addresses are known
+        return plans
+
+    return plan
+
+
+def _hosts_of(path: str) -> List[Host]:
+    """The hosts of a host file."""
     try:
-        with open(arguments.hostfile, encoding="utf-8") as file:
+        with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not a text"
         raise LaunchError(
-            f"--hostfile {arguments.hostfile} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for each host"
+            f"--hostfile {path} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for each host"
         ) from None
-    ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
-    return plan_hosts(
-        command,
-        parse_hosts(text, arguments.hostfile),
-        ssh,
-        arguments.workers,
-        arguments.servers,
-        env=env,
-        grace=arguments.grace,
-        schedule=arguments.schedule,
-        port=arguments.port,
-    )
+    return parse_hosts(text, path)
 
 
 def _terminal(workers: int) -> Dict[str, str]:

@@ -1,7 +1,9 @@
 """What the processes of a job have in their environment, wherever they run, besides what the user says."""
 
 import os
-from typing import Dict, Mapping
+from typing import Dict, List, Mapping, Optional
+
+from ..errors import LaunchError
 
 LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that every process has to listen on
 
@@ -9,6 +11,32 @@ LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that ever
 # A server waits for each operation before it answers: MXNet's threaded engine only hands every message through two more threads. Without
 # them a message takes three fifths of the time (two workers and a server on two cores). A worker must not wait: it needs that engine.
 SERVER_ENGINE = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
+
+
+GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"  # which GPUs a process sees; it counts them from 0
+
+
+def gpu_shares(workers: int, count: int, given: Optional[str]) -> List[str]:
+    """The ``GPU_VARIABLE`` of each of a host's ``workers``: ``count`` GPUs that no other of them sees.
+
+    ``given`` is the variable's own value, a list of the GPUs that may be used; with None they are taken from 0 on.
+
+    >>> gpu_shares(2, 2, None), gpu_shares(2, 1, "4,6")
+    (['0,1', '2,3'], ['4', '6'])
+
+    Raises
+    ------
+    LaunchError
+        ``given`` has too few GPUs.
+    """
+    needed = workers * count
+    names = [str(gpu) for gpu in range(needed)] if given is None else [name for name in given.split(",") if name.strip()]
+    if len(names) < needed:
+        raise LaunchError(
+            f"--gpus-per-worker {count} is not allowed for {workers} worker(s) on a host with {GPU_VARIABLE}={given}; "
+            f"allowed: a list of at least {needed} GPUs, or fewer workers"
+        )
+    return [",".join(names[first : first + count]) for first in range(0, needed, count)]
 
 
 def defaults(environ: Mapping[str, str], workers: int, role: str) -> Dict[str, str]:

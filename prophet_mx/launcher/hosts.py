@@ -1,10 +1,12 @@
-"""Host files, and which process of a job runs on which host: pure, texts and numbers in, values out.
+"""Lists of hosts, and which process of a job runs on which host: pure, texts and numbers in, values out.
 
 A host file has a host per line, as ``ssh`` takes it, and what is known of it:
 
     # host            room for workers   address that the other hosts reach it at
     gpu1              slots=4
     train@gpu2        slots=4            address=10.0.0.2
+
+On a command line they are ``gpu1:4,train@gpu2:4``, as MPI and Horovod take them.
 """
 
 import re
@@ -72,11 +74,40 @@ def parse_hosts(text: str, source: str) -> List[Host]:
     return list(hosts.values())
 
 
+def parse_host_list(text: str) -> List[Host]:
+    """The hosts of a text such as ``gpu1,user@gpu2:4``: the number is that of slots, and 1 without it.
+
+    >>> parse_host_list("gpu1,me@gpu2:4")
+    [Host(name='gpu1', slots=1, address=None), Host(name='me@gpu2', slots=4, address=None)]
+
+    Raises
+    ------
+    LaunchError
+        a part is wrong, or a host comes twice.
+    """
+    hosts: Dict[str, Host] = {}
+    for word in text.split(","):
+        name, colon, slots = word.strip().partition(":")
+        if not _HOST.fullmatch(name) or (colon and not _is_slots(slots)):
+            raise LaunchError(
+                f"{word!r} in {text!r} is not allowed; allowed: hosts as ssh takes them, with commas between them, each with ':N' "
+                f"for room for N workers, 1 to {MAX_SLOTS}, as in gpu1,gpu2 or user@10.0.0.7:4,gpu2:4"
+            )
+        if name in hosts:
+            raise LaunchError(f"{name} is twice in {text!r}; allowed: each host once, with {name}:N for N workers")
+        hosts[name] = Host(name, int(slots or 1))
+    return list(hosts.values())
+
+
+def _is_slots(text: str) -> bool:
+    return text.isdecimal() and 1 <= int(text) <= MAX_SLOTS
+
+
 def _fields(words: Sequence[str], where: str) -> Dict[str, Any]:
     values: Dict[str, Any] = {}
     for word in words:
         key, _, value = word.partition("=")
-        if key == "slots" and value.isdigit() and 1 <= int(value) <= MAX_SLOTS:
+        if key == "slots" and _is_slots(value):
             values[key] = int(value)
         elif key == "address" and _ADDRESS.fullmatch(value):
             values[key] = value
@@ -100,7 +131,10 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     slots = sum(host.slots for host in hosts)
     workers = slots if workers is None else workers
     if workers > slots:
-        raise LaunchError(f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the host file (slots=N adds more)")
+        raise LaunchError(
+            f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the hosts "
+            "(more with slots=N in a host file, or with -H HOST:N)"
+        )
     rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
     of_workers = [i for _, i in sorted(rounds)[:workers]]
     servers = len(set(of_workers)) if servers is None else servers

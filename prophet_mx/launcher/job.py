@@ -13,6 +13,9 @@ SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed  
 ``timeout`` passes                         all are ended                         124
 ========================================== ===================================== ==========================================
 
+The second of these rows can be followed by another start (``restarts``): if the code is 75, or the process was lost
+(:meth:`Process.lost <prophet_mx.launcher.processes.Process.lost>`) before all workers had ended with 0.
+
 *To end* a process is SIGTERM to its process group, and SIGKILL ``grace`` seconds later. Every process has a group of its own, so
 that its own children (data loaders, a shell's commands) end with it. If this process itself is killed, a guard process kills
 the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
@@ -34,6 +37,8 @@ from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
 from .processes import TICK, Guard, Process, RemoteProcess, label_of, pipe_end
 
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
+
+LAUNCHER = "launch"  # the label of what the launcher itself says
 
 Sink = Callable[[str, str, bool], None]
 """``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
@@ -61,11 +66,15 @@ class ProcessResult:
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended: its exit code, the reason in words ('' after success), and each process, workers last."""
+    """How a job ended: its exit code, the reason in words ('' after success), and each process, workers last.
+
+    ``lost`` says that another start may work: a process was lost while workers trained, or got no answer for too long.
+    """
 
     exit_code: int
     reason: str
     processes: Tuple[ProcessResult, ...]
+    lost: bool = False
 
     @property
     def workers(self) -> List[ProcessResult]:
@@ -94,6 +103,7 @@ class Job:
         self._guard = Guard()
         self._exit_code = 0
         self._reason = ""
+        self._lost = False
         self._kill_at: Optional[float] = None  # set once the job is being ended
         self._workers_ended_at: Optional[float] = None
 
@@ -116,15 +126,15 @@ class Job:
         if spec is not None and isinstance(process, RemoteProcess):
             process.say(spec)
 
-    def wait(self, timeout: Optional[float]) -> None:
-        """Until every process has ended, of itself or because the job was ended."""
-        give_up_at = None if timeout is None else time.monotonic() + timeout
+    def wait(self, timeout: Optional[float], since: float) -> None:
+        """Until every process has ended, of itself or because the job was ended ``timeout`` seconds after ``since``."""
+        give_up_at = None if timeout is None else since + timeout
         while any(process.returncode is None for process in self._processes):
             self._read(TICK)
             self._look_for_ended()
             now = time.monotonic()
             if self._signals:
-                self._end(128 + self._signals[0], f"the launcher received {_signal_name(self._signals[0])}")
+                self._end(128 + self._signals[0], received(self._signals[0]))
             if give_up_at is not None and now >= give_up_at:
                 self._end(EXIT_TIMEOUT, f"the job had not ended after {timeout:g} s")
             if self._workers_ended_at is not None and now >= self._workers_ended_at + self._grace:
@@ -168,6 +178,7 @@ class Job:
                 )
                 for process in self._processes
             ),
+            self._lost,
         )
 
     def _read(self, wait: float) -> None:
@@ -186,13 +197,16 @@ class Job:
 
     def _look_for_ended(self) -> None:
         ended = [process for process in self._processes if process.poll()]
+        trained = all(process.returncode == 0 for process in self._processes if process.role == "worker")
         for process in ended:
             code = process.returncode
             if code and not process.ended_by_launcher:
+                if self._kill_at is None:
+                    self._lost = not trained and (code == EXIT_STALLED or process.lost(code))
                 meaning = " (nothing was answered for PROPHET_STALL_ABORT seconds)" if code == EXIT_STALLED else process.hint(code)
                 how = f"ended with code {code}{meaning}" if code > 0 else f"was killed by {_signal_name(-code)}"
                 self._end(code if code > 0 else 128 - code, f"{process.label} {how}")
-        if self._workers_ended_at is None and all(p.returncode == 0 for p in self._processes if p.role == "worker"):
+        if self._workers_ended_at is None and trained:
             self._workers_ended_at = time.monotonic()
 
     def _end(self, exit_code: int, reason: str) -> None:
@@ -205,12 +219,17 @@ class Job:
             process.ended_by_launcher = True
         others = ", ".join(process.label for process in running)
         why = reason or f"the workers ended {self._grace:g} s ago"
-        self._sink("launch", why + (f"; ending {others}" if others else ""), True)
+        self._sink(LAUNCHER, why + (f"; ending {others}" if others else ""), True)
         for process in running:
             process.end()
 
     def _running(self) -> List[Process]:
         return [process for process in self._processes if process.returncode is None]
+
+
+def received(number: int) -> str:
+    """The reason for the end of a job after a signal to the launcher."""
+    return f"the launcher received {_signal_name(number)}"
 
 
 def _signal_name(number: int) -> str:

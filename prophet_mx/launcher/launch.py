@@ -11,18 +11,20 @@ import signal
 import threading
 import time
 from contextlib import contextmanager
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
-from .job import Job, JobResult, ProcessResult, Sink
+from .job import LAUNCHER, Job, JobResult, ProcessResult, Sink, received
 from .plans import GRACE, Plan, free_port, plan_job
-from .processes import STOP_SIGNALS
+from .processes import STOP_SIGNALS, TICK
 
 __all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
 
 AT_ONCE = 8  # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
+FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0  # seconds before the first restart; twice as many before each that follows, up to the other
 
 
 def run_job(
@@ -38,6 +40,7 @@ def run_job(
     capture: bool = True,
     signals: bool = False,
     schedule: bool = False,
+    restarts: int = 0,
 ) -> JobResult:
     """Run ``command`` as one scheduler, ``servers`` servers and ``workers`` workers on this machine, and wait for the end.
 
@@ -48,51 +51,91 @@ def run_job(
     ----------
     env : added to this process's environment for all processes.
     role_env : added on top for a role or for one process: ``{"server": {...}, "worker 1": {...}}``.
-    timeout : seconds after which the job is ended, None for no limit.
+    timeout : seconds after which the job is ended, all its starts together, None for no limit.
     grace : seconds between SIGTERM and SIGKILL, and those that scheduler and servers get after the last worker.
     sink : called with each line of output, in this thread.
-    capture : keep the output for the result.
+    capture : keep the output for the result, that of the last start.
     signals : take SIGINT, SIGTERM and SIGHUP as a request to end the job (in the main thread only).
     schedule : wrap the dist_sync stores that the processes make (:mod:`prophet_mx.mxnet.automatic`).
+    restarts : how often the job starts again from the beginning if it ended with 75 or lost a process.
 
     Raises
     ------
     LaunchError
         a number is out of range, or the command cannot be started. Nothing is left running, whatever is raised.
     """
-    plans = plan_job(command, workers, servers, env=env, role_env=role_env, schedule=schedule)
-    return run_plans(plans, timeout=timeout, grace=grace, sink=sink, capture=capture, signals=signals)
+
+    def plan() -> List[Plan]:
+        return plan_job(command, workers, servers, env=env, role_env=role_env, schedule=schedule)
+
+    return run_plans(plan(), again=[plan] * restarts, timeout=timeout, grace=grace, sink=sink, capture=capture, signals=signals)
 
 
 def run_plans(
     plans: Sequence[Plan],
     *,
+    again: Sequence[Callable[[], Sequence[Plan]]] = (),
     timeout: Optional[float] = None,
     grace: float = GRACE,
     sink: Optional[Sink] = None,
     capture: bool = True,
     signals: bool = False,
 ) -> JobResult:
-    """Run the processes that :mod:`prophet_mx.launcher.plans` gives; the other parameters are those of :func:`run_job`."""
+    """Run the processes that :mod:`prophet_mx.launcher.plans` gives; the other parameters are those of :func:`run_job`.
+
+    ``again`` has a function for each restart that is allowed, which plans it when it is due: with another port, because on a host that
+    was cut off something of the lost job may live on and still know the old one.
+    """
+    began = time.monotonic()
     with _caught_signals(signals) as seen:
-        job = Job(sink, capture, grace, seen)
-        opened: Dict[Host, int] = {}
-        try:
-            for plan in plans:
-                own = dict(os.environ)
-                if plan.host is None:
-                    own.pop("DMLC_INTERFACE", None)
-                    own.update(plan.env)
-                    own.pop(LISTEN_VARIABLE, None)
-                else:
-                    opened[plan.host] = opened.get(plan.host, 0) + 1
-                    if opened[plan.host] % AT_ONCE == 0:
-                        time.sleep(1)
-                job.start(plan.role, plan.index, plan.command, own, plan.spec)
-            job.wait(timeout)
-        finally:
-            job.close()
-        return job.result()
+        result = _run(plans, Job(sink, capture, grace, seen), timeout, began)
+        for number, plan in enumerate(again):
+            if not result.lost or seen:
+                break
+            pause = min(FIRST_PAUSE * 2**number, MAX_PAUSE)
+            _say(sink, f"restart {number + 1} of {len(again)} in {pause:g} s")
+            _sleep(pause, seen)
+            if seen:
+                return replace(result, exit_code=128 + seen[0], reason=received(seen[0]), lost=False)
+            try:
+                result = _run(plan(), Job(sink, capture, grace, seen), timeout, began)
+            except LaunchError as error:
+                _say(sink, f"the job cannot be started again: {error}")
+                break
+        return result
+
+
+def _run(plans: Sequence[Plan], job: Job, timeout: Optional[float], began: float) -> JobResult:
+    """One start of a job, from the first process to the last."""
+    opened: Dict[Host, int] = {}
+    try:
+        for plan in plans:
+            own = dict(os.environ)
+            if plan.host is None:
+                own.pop("DMLC_INTERFACE", None)
+                own.update(plan.env)
+                own.pop(LISTEN_VARIABLE, None)
+            else:
+                opened[plan.host] = opened.get(plan.host, 0) + 1
+                if opened[plan.host] % AT_ONCE == 0:
+                    time.sleep(1)
+            job.start(plan.role, plan.index, plan.command, own, plan.spec)
+        job.wait(timeout, began)
+    finally:
+        job.close()
+    return job.result()
+
+
+def _say(sink: Optional[Sink], text: str) -> None:
+    if sink is not None:
+        sink(LAUNCHER, text, True)
+
+
+def _sleep(seconds: float, seen: Sequence[int]) -> None:
+    """Wait, until a signal is seen at the longest."""
+    end = time.monotonic() + seconds
+    while not seen and time.monotonic() < end:
+        time.sleep(TICK)
 
 
 @contextmanager

@@ -4,14 +4,15 @@ import os
 import random
 import shutil
 import socket
+from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
 from ..machine import local_port_range
-from .environment import defaults
+from .environment import GPU_VARIABLE, defaults, gpu_shares
 from .hook import with_hook
-from .hosts import Host, Placed, place
+from .hosts import Host, place
 from .processes import label_of
 from .ssh import Ssh, addresses, forwarded
 
@@ -48,9 +49,11 @@ def plan_job(
     env: Optional[Mapping[str, str]] = None,
     role_env: Optional[Mapping[str, Mapping[str, str]]] = None,
     schedule: bool = False,
+    gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
 ) -> List[Plan]:
-    """The processes of a job on this machine; the parameters are those of :func:`run_job`, and the scheduler's ``port``."""
+    """The processes of a job on this machine; the parameters are those of :func:`~prophet_mx.launcher.launch.run_job`, and the
+    scheduler's ``port``: by default a free one, another at each call."""
     for name, value in (("workers", workers), ("servers", servers)):
         if not 1 <= value <= MAX_PROCESSES:
             raise LaunchError(f"{name}={value} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
@@ -58,10 +61,14 @@ def plan_job(
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
     common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
+    given = {**os.environ, **common}.get(GPU_VARIABLE)
+    gpus = gpu_shares(workers, gpus_per_worker, given) if gpus_per_worker else []
     plans = []
     for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
         for index in range(count):
             own = {**defaults(os.environ, workers, role), **common, "DMLC_ROLE": role}
+            if role == "worker" and gpus:
+                own[GPU_VARIABLE] = gpus[index]
             for key in (role, label_of(role, index)):
                 own.update((role_env or {}).get(key, {}))
             if schedule:
@@ -80,52 +87,34 @@ def plan_hosts(
     env: Optional[Mapping[str, str]] = None,
     grace: float = GRACE,
     schedule: bool = False,
+    gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
 ) -> List[Plan]:
     """The processes of a job on ``hosts``, reached by ``ssh``.
 
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
-    this process's environment (:data:`prophet_mx.launcher.ssh.FORWARDED`).
+    this process's environment (:data:`prophet_mx.launcher.ssh.FORWARDED`). The ``port`` is by default another one at each call.
 
     Raises
     ------
     LaunchError
-        there are too few slots, or the address of a host cannot be found out.
+        there are too few slots or GPUs, or the address of a host cannot be found out.
     """
     placed, workers, servers = place(hosts, workers, servers)
     reached_at = addresses(hosts, ssh.options)
     common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
-    return [
-        _plan_remote(
-            process,
-            command,
-            hosts[process.host],
-            ssh,
-            common,
-            reached_at[process.host],
-            grace,
-            schedule,
-            sum(other.role == "worker" and other.host == process.host for other in placed),
-        )
-        for process in placed
-    ]
-
-
-def _plan_remote(
-    process: Placed,
-    command: Sequence[str],
-    host: Host,
-    ssh: Ssh,
-    common: Mapping[str, str],
-    address: str,
-    grace: float,
-    schedule: bool,
-    sharers: int,
-) -> Plan:
-    env = {**common, "DMLC_ROLE": process.role}
-    if "DMLC_INTERFACE" not in env:  # the user's own choice of the network would lose against an address
-        env["DMLC_NODE_HOST"] = address
-    return Plan(process.role, process.index, ssh.command(host, env), env, host, ssh.spec(command, env, grace, sharers, schedule))
+    sharers = Counter(process.host for process in placed if process.role == "worker")
+    gpus = {host: iter(gpu_shares(count, gpus_per_worker, common.get(GPU_VARIABLE))) for host, count in sharers.items() if gpus_per_worker}
+    plans = []
+    for process in placed:
+        own = {**common, "DMLC_ROLE": process.role}
+        if process.role == "worker" and gpus:
+            own[GPU_VARIABLE] = next(gpus[process.host])
+        if "DMLC_INTERFACE" not in own:  # the user's own choice of the network would lose against an address
+            own["DMLC_NODE_HOST"] = reached_at[process.host]
+        host, spec = hosts[process.host], ssh.spec(command, own, grace, sharers[process.host], schedule)
+        plans.append(Plan(process.role, process.index, ssh.command(host, own), own, host, spec))
+    return plans
 
 
 def free_port() -> int:

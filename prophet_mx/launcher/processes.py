@@ -10,6 +10,7 @@ from .console import LineSplitter
 
 TICK = 0.05  # seconds between two looks at processes and clock while there is no output
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CONNECTION_LOST = 255  # ssh's exit code
 _LAST_WORD = 5.0  # seconds for another host to kill its process and say so, before its connection is given up
 
 
@@ -100,6 +101,10 @@ class Process:
             return self.returncode is not None
         return False
 
+    def lost(self, code: int) -> bool:
+        """Whether an exit code says that the process did not end by itself: a signal killed it, as it says or as a shell says."""
+        return code < 0 or 128 < code <= 128 + signal.SIGRTMAX
+
     def hint(self, code: int) -> str:
         """What an exit code may mean besides the program's own failure, in words to append."""
         return ""
@@ -121,8 +126,11 @@ class RemoteProcess(Process):
 
     _give_up_at: Optional[float] = None
 
+    def lost(self, code: int) -> bool:
+        return code == _CONNECTION_LOST or super().lost(code)
+
     def hint(self, code: int) -> str:
-        return " (ssh's code for a connection that failed)" if code == 255 else ""
+        return " (ssh's code for a connection that failed)" if code == _CONNECTION_LOST else ""
 
     def say(self, line: bytes) -> None:
         """Tell the other side."""

@@ -14,12 +14,21 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from ..errors import LaunchError
+from .environment import LISTEN_VARIABLE
 from .hosts import Host
 
 FORWARDED = ("DMLC_", "PROPHET_", "MXNET_", "PS_", "BYTESCHEDULER_")
 
-# What the launcher itself decides, and what ps-lite sets for its own use.
-_NOT_FORWARDED = ("DMLC_ROLE", "DMLC_RANK", "DMLC_NODE_HOST", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
+# What the launcher itself decides, with how it is told to, and what ps-lite sets for its own use.
+_DECIDED = {
+    "DMLC_ROLE": "other names; the launcher gives each process its role",
+    "DMLC_RANK": "other names; the job's scheduler gives out the ranks",
+    "DMLC_NODE_HOST": "address=IP in a host file, or --env DMLC_INTERFACE=NAME",
+    "DMLC_PS_ROOT_URI": "address=IP of the first host in a host file",
+    "DMLC_PS_ROOT_PORT": "--port N",
+    "DMLC_NUM_WORKER": "--workers N",
+    "DMLC_NUM_SERVER": "--servers N",
+}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A host that is off or cut off is a failure within a minute: ssh gives up when it would ask a fourth time.
 # A question for a password, which nobody would see, is one at once.
@@ -65,7 +74,7 @@ class Ssh:
 
 def forwarded(environ: Mapping[str, str]) -> Dict[str, str]:
     """The variables of ``environ`` that processes on other hosts get without being named."""
-    return {name: value for name, value in environ.items() if name.startswith(FORWARDED) and name not in _NOT_FORWARDED}
+    return {name: value for name, value in environ.items() if name.startswith(FORWARDED) and name not in _DECIDED}
 
 
 def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dict[str, str]:
@@ -74,13 +83,17 @@ def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dic
     Raises
     ------
     LaunchError
-        a name is none, or has no value.
+        a name is none, has no value, or is of a variable that the launcher decides itself.
     """
     env = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not _NAME.fullmatch(name):
             raise LaunchError(f"--env {argument} is not allowed; allowed: NAME=VALUE, or NAME of a variable that is set here")
+        if name in _DECIDED:
+            raise LaunchError(f"--env {argument} is not allowed; allowed: {_DECIDED[name]}")
+        if name == LISTEN_VARIABLE:
+            raise LaunchError(f"--env {argument} is not allowed, every process would listen on that port; allowed: other names")
         if not equals and name not in environ:
             raise LaunchError(f"--env {name}: that variable is not set here; set it, or give its value as in --env {name}=VALUE")
         env[name] = value if equals else environ[name]
@@ -100,19 +113,25 @@ def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:
     LaunchError
         one is not known, or is good for its own host only.
     """
-    found = [_ipv4(host, host.address or _name_of(host, options)) for host in hosts]
+    found = [_ipv4(host, host.address or name_of(host, options)) for host in hosts]
     loopback = [ipaddress.ip_address(address).is_loopback for address in found]
     if any(loopback) and not all(loopback):
         host, address = next((host, address) for host, address, own in zip(hosts, found, loopback) if own)
         raise LaunchError(
             f"the address of {host.name} is {address} here, where no other host reaches it; "
-            f"add its address to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
+            f"give its address in a host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
         )
     return found
 
 
-def _name_of(host: Host, options: Sequence[str]) -> str:
-    """The name or address that ssh would connect to; it can differ from what the host file says (``HostName`` in ~/.ssh/config)."""
+def name_of(host: Host, options: Sequence[str]) -> str:
+    """The name or address that ssh would connect to; it can differ from what the host file says (``HostName`` in ~/.ssh/config).
+
+    Raises
+    ------
+    LaunchError
+        there is no ssh, or it does not take the ``options``.
+    """
     try:
         done = subprocess.run(
             ["ssh", "-G", *(word for option in options for word in ("-o", option)), "--", host.name],
@@ -127,7 +146,7 @@ def _name_of(host: Host, options: Sequence[str]) -> str:
         raise LaunchError(f"'ssh -G {host.name}' gave no answer within 30 s; look at ~/.ssh/config") from None
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LaunchError(f"ssh does not take its options for {host.name}: {why}")
+        raise LaunchError(f"ssh does not take its options for {host.name} (--ssh-option, ~/.ssh/config): {why}")
     return next(line.split(None, 1)[1] for line in done.stdout.splitlines() if line.startswith("hostname "))
 
 
@@ -137,5 +156,5 @@ def _ipv4(host: Host, name: str) -> str:
     except OSError as error:
         raise LaunchError(
             f"the address of {host.name} is not known here ({name}: {error.strerror}); "
-            f"add it to the host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
+            f"give it in a host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
         ) from None

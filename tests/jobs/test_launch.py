@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from textwrap import dedent
 from types import SimpleNamespace
 
 import pytest
@@ -13,18 +12,8 @@ import prophet_mx.launcher.launch as launch_module
 from prophet_mx.launcher.hosts import Host
 from prophet_mx.launcher.launch import LaunchError, Plan, run_job, run_plans
 from support.cluster import run_cluster
-from support.processes import PYTHON, assert_gone, pids_in
-
-LIMIT = 30  # seconds: far more than any job here needs, so that a hang is a failure and not a hung test run
-ME = {"worker 0": {"ME": "0"}, "worker 1": {"ME": "1"}}
-
-
-def job(code, *args, **kwargs):
-    """Run ``code`` with its role, ``me`` (the variable ME, see above) and some modules at hand."""
-    prelude = "import os, signal, subprocess, sys, time\nrole, me = os.environ['DMLC_ROLE'], os.environ.get('ME')\n"
-    kwargs = {"timeout": LIMIT, "grace": 1.0, **kwargs}
-    return run_job(PYTHON + [prelude + dedent(code)], *args, **kwargs)
-
+from support.processes import JOB_LIMIT as LIMIT
+from support.processes import ME, assert_gone, job, pids_in
 
 # --- environment ---
 
@@ -257,7 +246,7 @@ def test_a_failed_cluster_shows_every_log_and_leaves_nothing():
 
 def test_a_host_with_many_processes_gets_pauses_between_connections(monkeypatch):
     pauses = []
-    monkeypatch.setattr(launch_module, "time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr(launch_module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
     plans = [Plan("worker", index, ["true"], {}, Host(name), b"{}") for name, count in (("a", 9), ("b", 7)) for index in range(count)]
     assert run_plans(plans, timeout=LIMIT).exit_code == 0
     assert len(pauses) == 1

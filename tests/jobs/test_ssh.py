@@ -198,6 +198,30 @@ def test_a_host_that_falls_silent_ends_the_job(hosts):
         assert_gone(pids)
 
 
+def test_a_lost_connection_starts_the_job_again_on_all_hosts(hosts, tmp_path):
+    """The program that watches over a process on its host is killed, and with it the connection."""
+    code = """
+        import os, signal
+        role, gpus = os.environ['DMLC_ROLE'], os.environ.get('CUDA_VISIBLE_DEVICES')
+        os.write(1, f"{role} {os.environ['DMLC_NODE_HOST']} sees {gpus}\\n".encode())  # all at once: another start may end it at any time
+        if role == 'worker' and gpus == '1' and not os.path.exists(os.environ['NOTE']):
+            open(os.environ['NOTE'], 'w').close()
+            os.kill(os.getppid(), signal.SIGKILL)
+        """
+    logs = tmp_path / "logs"
+    where = ["-H", f"{ADDRESSES[0]},{ADDRESSES[1]}:2", *hosts[2:]]
+    more = ["-s", "1", "--restarts", "1", "--log-dir", str(logs), "--gpus-per-worker", "1", "--env", f"NOTE={tmp_path / 'note'}"]
+    done = launch(*where, *more, "--", *PYTHON, dedent(code))
+    assert done.returncode == 0, done.stdout + done.stderr
+    files = {path.name: path.read_text() for path in logs.iterdir()}
+    assert sorted(files) == ["launch.log", "scheduler.log", "server-0.log", "worker-0.log", "worker-1.log", "worker-2.log"]
+    for index, (host, gpu) in enumerate([(0, 0), (1, 0), (1, 1)]):
+        seen = [line for line in files[f"worker-{index}.log"].splitlines() if line.startswith("worker")]
+        assert seen and set(seen) == {f"worker {ADDRESSES[host]} sees {gpu}"}, files
+    assert "[launch] worker 2 ended with code 255 (ssh's code for a connection that failed)" in files["launch.log"], files
+    assert "[launch] restart 1 of 1 in 1 s\nworker 127.0.0.2 sees 1\n" in files["worker-2.log"], files
+
+
 def test_what_cannot_work_says_why(hosts, tmp_path):
     for arguments, code, parts in [
         (["--chdir", "/no/such/folder"], 2, ["/no/such/folder", "cannot be entered", "--chdir"]),

@@ -9,14 +9,25 @@ import sys
 import time
 from contextlib import contextmanager
 from textwrap import dedent
-from typing import Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import psutil
 
+from prophet_mx.launcher.launch import JobResult, run_job
 from support.cluster import package_env
 
 PYTHON = [sys.executable, "-S", "-c"]
 PROPHET_MX = [sys.executable, "-m", "prophet_mx"]
+
+
+JOB_LIMIT = 30  # seconds: far more than any job of job() needs, so that a hang is a failure and not a hung test run
+ME = {"worker 0": {"ME": "0"}, "worker 1": {"ME": "1"}}
+
+
+def job(code: str, *args: Any, **kwargs: Any) -> JobResult:
+    """Run ``code`` as a job, with its role, ``me`` (the variable ME, see above) and some modules at hand."""
+    prelude = "import os, signal, subprocess, sys, time\nrole, me = os.environ['DMLC_ROLE'], os.environ.get('ME')\n"
+    return run_job(PYTHON + [prelude + dedent(code)], *args, **{"timeout": JOB_LIMIT, "grace": 1.0, **kwargs})
 
 
 def alive(pid: int) -> bool:

@@ -11,7 +11,20 @@ from support.commands import cli
         (["--hostfile", "/no/such/file"], ["/no/such/file", "cannot be read", "gpu1 slots=2"]),
         (["--hostfile", "FILE", "-n", "3"], ["--workers 3", "at most 2"]),
         (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
-        (["--ssh-option", "Port=1"], ["--ssh-option", "--hostfile"]),
+        (["-H", "a:0"], ["-H", "'a:0'", "gpu1,gpu2"]),
+        (["-H", "no.such.host.invalid:2", "-n", "3"], ["--workers 3", "at most 2", "-H HOST:N"]),
+        (["-H", "a,b", "--hostfile", "FILE"], ["-H", "--hostfile", "one of them"]),
+        (["--ssh-option", "Port=1"], ["--ssh-option Port=1", "-H HOST,HOST", "--hostfile FILE"]),
+        (["--chdir", "/x"], ["--chdir /x", "-H HOST,HOST", "--hostfile FILE"]),
+        (["--python", "python3"], ["--python python3", "-H HOST,HOST", "--hostfile FILE"]),
+        (["-H", "127.0.0.1", "--ssh-option", "Nonsense=1"], ["--ssh-option", "onsense"]),
+        (["--hostfile", "LOCAL", "--ssh-option", "Nonsense=1"], ["--ssh-option", "onsense"]),
+        (["--hostfile", "/"], ["--hostfile /", "cannot be read"]),
+        (["--env", "DMLC_NUM_WORKER=3"], ["--env DMLC_NUM_WORKER=3", "--workers N"]),
+        (["--env", "DMLC_NODE_HOST=10.0.0.1"], ["--env DMLC_NODE_HOST=10.0.0.1", "address=IP", "DMLC_INTERFACE"]),
+        (["--env", "PORT=80"], ["--env PORT=80", "listen"]),
+        (["--log-dir", "FILE"], ["--log-dir", "FILE", "a folder in which files can be written"]),
+        (["--gpus-per-worker", "2", "--env", "CUDA_VISIBLE_DEVICES=0,1,2"], ["--gpus-per-worker 2", "0,1,2", "at least 4 GPUs"]),
         (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
         (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
         (["--port", "0"], ["--port", "'0'", "1 to 65535"]),
@@ -19,7 +32,8 @@ from support.commands import cli
 )
 def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_path):
     (tmp_path / "FILE").write_text("no.such.host.invalid slots=2\n")
-    done = cli("launch", *[str(tmp_path / word) if word == "FILE" else word for word in arguments], "--", "true")
+    (tmp_path / "LOCAL").write_text("a address=127.0.0.1\n")
+    done = cli("launch", *[str(tmp_path / word) if word in ("FILE", "LOCAL") else word for word in arguments], "--", "true")
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(part in done.stderr for part in parts), done.stderr
@@ -49,6 +63,10 @@ def test_help_explains_the_host_file():
         (["launch", "-s", "-1", "--", "true"], ["--servers", "-1", "1 to 512"]),
         (["launch", "--timeout", "nan", "--", "true"], ["--timeout", "'nan'", "positive number of seconds"]),
         (["launch", "--", "no-such-program"], ["no-such-program", "PATH"]),
+        (["launch", "--restarts", "-1", "--", "true"], ["--restarts", "'-1'", "0 to 1000"]),
+        (["launch", "--restarts", "often", "--", "true"], ["--restarts", "'often'", "0 to 1000"]),
+        (["launch", "--gpus-per-worker", "0", "--", "true"], ["--gpus-per-worker", "'0'", "1 to 64"]),
+        (["launch", "--grace", "0", "--", "true"], ["--grace", "'0'", "positive number of seconds"]),
         (["launch", "--nosuch", "1", "--", "true"], ["--nosuch"]),
     ],
 )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.errors import LaunchError
-from prophet_mx.launcher.hosts import Host, parse_hosts, place
+from prophet_mx.launcher.hosts import Host, parse_host_list, parse_hosts, place
 
 
 def test_host_file():
@@ -31,6 +31,44 @@ def test_host_file():
 def test_a_wrong_host_file(text, parts):
     with pytest.raises(LaunchError) as caught:
         parse_hosts(text, "hosts")
+    assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_a_list_of_hosts():
+    assert parse_host_list("gpu1") == [Host("gpu1")]
+    assert parse_host_list("gpu1:4, me@gpu-2.example.org:512,10.0.0.9:1") == [
+        Host("gpu1", 4),
+        Host("me@gpu-2.example.org", 512),
+        Host("10.0.0.9"),
+    ]
+
+
+@given(st.lists(st.tuples(st.sampled_from(["gpu", "me@gpu", "10.0.0."]), st.none() | st.integers(1, 512)), min_size=1, max_size=9))
+def test_a_list_of_hosts_says_the_same_as_a_file(parts):
+    named = [(f"{name}{i}", slots) for i, (name, slots) in enumerate(parts)]
+    listed = ",".join(name + (f":{slots}" if slots else "") for name, slots in named)
+    lines = "\n".join(name + (f" slots={slots}" if slots else "") for name, slots in named)
+    assert parse_host_list(listed) == parse_hosts(lines, "hosts")
+
+
+@pytest.mark.parametrize(
+    "text, parts",
+    [
+        ("", ["''", "gpu1,gpu2"]),
+        ("a,,b", ["'' in 'a,,b'"]),
+        ("a:", ["'a:'", "':N'"]),
+        ("a:0", ["'a:0'", "1 to 512"]),
+        ("a:513", ["'a:513'", "1 to 512"]),
+        ("a:two", ["'a:two'"]),
+        ("a,b:2,a:2", ["a is twice in 'a,b:2,a:2'", "a:N"]),
+        ("::1", ["'::1'"]),
+        ("-oProxyCommand=id", ["'-oProxyCommand=id'"]),
+        ("a b", ["'a b'"]),
+    ],
+)
+def test_a_wrong_list_of_hosts(text, parts):
+    with pytest.raises(LaunchError) as caught:
+        parse_host_list(text)
     assert all(part in str(caught.value) for part in parts), caught.value
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from prophet_mx.launcher.hosts import Host
 from prophet_mx.launcher.launch import LaunchError, free_port, run_job
-from prophet_mx.launcher.plans import plan_hosts
+from prophet_mx.launcher.plans import plan_hosts, plan_job
 from prophet_mx.launcher.ssh import Ssh
 
 
@@ -64,6 +64,37 @@ def test_what_is_forwarded_without_being_named(monkeypatch):
         }
         for role in ("scheduler", "server", "worker")
     ]
+
+
+GPU_HOSTS = [Host("gpu1", 2, "10.0.0.1"), Host("gpu2", 1, "10.0.0.2")]
+
+
+@pytest.mark.parametrize(
+    "count, env, seen",
+    [
+        (1, {}, {"gpu1": ["0", "1"], "gpu2": ["0"]}),
+        (2, {}, {"gpu1": ["0,1", "2,3"], "gpu2": ["0,1"]}),
+        (2, {"CUDA_VISIBLE_DEVICES": "7,5,3,1"}, {"gpu1": ["7,5", "3,1"], "gpu2": ["7,5"]}),
+    ],
+)
+def test_workers_of_a_host_share_its_gpus(count, env, seen, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "9")  # of this machine, not of the hosts
+    plans = plan_hosts(["true"], GPU_HOSTS, Ssh((), "python", "/"), env=env, gpus_per_worker=count)
+    of_workers = {
+        host: [plan.env["CUDA_VISIBLE_DEVICES"] for plan in plans if plan.role == "worker" and plan.host.name == host] for host in seen
+    }
+    assert of_workers == seen
+    assert {plan.env.get("CUDA_VISIBLE_DEVICES") for plan in plans if plan.role != "worker"} == {env.get("CUDA_VISIBLE_DEVICES")}
+    assert all(json.loads(plan.spec.decode())["env"] == plan.env for plan in plans)
+
+
+def test_workers_of_this_machine_share_the_gpus_that_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a1,GPU-b2,GPU-c3")
+    plans = plan_job(["true"], 3, 1, gpus_per_worker=1)
+    assert [plan.env.get("CUDA_VISIBLE_DEVICES") for plan in plans] == [None, None, "GPU-a1", "GPU-b2", "GPU-c3"]
+    assert all("CUDA_VISIBLE_DEVICES" not in plan.env for plan in plan_job(["true"], 3, 1))
+    with pytest.raises(LaunchError, match="--gpus-per-worker 2 is not allowed for 3 worker.*GPU-c3; allowed: a list of at least 6 GPUs"):
+        plan_job(["true"], 3, 1, gpus_per_worker=2)
 
 
 def test_free_port_can_be_listened_on_and_no_connection_takes_it_by_chance():
