@@ -1,8 +1,13 @@
-"""What this machine's kernel says about its network. Nothing is sent."""
+"""What this machine's kernel says about its network and its cores. Nothing is sent."""
 
+import math
+import os
 import socket
 from pathlib import Path
 from typing import Optional, Tuple
+
+NETWORK = Path("/sys/class/net")
+CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, which sees its own group there
 
 
 def local_port_range() -> Tuple[int, int]:
@@ -22,3 +27,22 @@ def address_towards(host: str, port: int) -> Optional[str]:
             return str(probe.getsockname()[0])
     except (OSError, OverflowError):
         return None
+
+
+def link_speed(interface: str, folder: Path = NETWORK) -> Optional[float]:
+    """The bytes/s at which an interface's link runs; None where the kernel does not know, as for many virtual ones."""
+    try:
+        megabits = int((folder / interface / "speed").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+    return megabits * 1e6 / 8 if megabits > 0 else None
+
+
+def usable_cores(folder: Path = CONTROL_GROUP) -> int:
+    """How many cores this process may use: those it is allowed to run on, or fewer if a container limits its time on them."""
+    cores = len(os.sched_getaffinity(0))
+    try:
+        quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()  # 'max', or microseconds in each period
+        return min(cores, max(1, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores

@@ -6,14 +6,16 @@ import os
 
 from ..doctor.checks import ERROR, OK, WARNING
 from ..doctor.examination import address, examine
-from .arguments import checked
+from ..launcher.plans import MAX_PROCESSES
+from .arguments import checked, whole
 
 _EPILOG = """\
 example, on a machine that will run workers:
-  prophet-mx doctor --scheduler 10.0.0.1:9091
+  prophet-mx doctor --scheduler 10.0.0.1:9091 --workers 4 --servers 1
 
-One line per check: ok, warning or error, what was found, and what to do. Run it with the
-environment that the job's processes will have, on each machine: DMLC_*, MXNET_*, PROPHET_*.
+One line per check: error, warning or ok, what was found, and what to do. Errors come first,
+then warnings, then what is fine. Run it on each machine, with the environment that the job's
+processes will have: DMLC_*, MXNET_*, PROPHET_*.
 An error means that the job would fail, hang, or not be scheduled at all; a warning that it
 runs slower or less safely than it could.
 
@@ -38,20 +40,28 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="HOST:PORT",
         help="the job's scheduler (default: DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT)",
     )
+    for letter, role in (("-n", "workers"), ("-s", "servers")):
+        parser.add_argument(
+            letter,
+            f"--{role}",
+            type=whole(MAX_PROCESSES, low=0),
+            metavar="N",
+            help=f"how many {role} run on this machine (default: all of a job on 127.0.0.1, else 1)",
+        )
     parser.add_argument("--strict", action="store_true", help="warnings count as errors")
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    findings = examine(os.environ, arguments.scheduler)
+    findings = examine(os.environ, arguments.scheduler, arguments.workers, arguments.servers)
     if arguments.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         width = max(len(finding.check) for finding in findings)
         for finding in findings:
             print(f"{finding.status:8} {finding.check:{width}}  {finding.found}" + (f": {finding.do}" if finding.do else ""))
-        counts = {status: sum(finding.status == status for finding in findings) for status in (OK, WARNING, ERROR)}
-        print(", ".join(f"{number} {status}" for status, number in counts.items()))
+        errors, warnings, fine = (sum(finding.status == status for finding in findings) for status in (ERROR, WARNING, OK))
+        print(f"{errors} error{'s' * (errors != 1)}, {warnings} warning{'s' * (warnings != 1)}, {fine} ok")
     bad = (ERROR, WARNING) if arguments.strict else (ERROR,)
     return int(any(finding.status in bad for finding in findings))

@@ -17,6 +17,7 @@ from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from ..config import PREFIX, Config
 from ..errors import ConfigError
+from ..machine import usable_cores
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from ..sizes import MIN_UNIT
 
@@ -42,10 +43,13 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True)
 class Job:
-    """What is looked at: the environment that the job's processes would have, and the scheduler's address if it is known."""
+    """What is looked at: the environment that the job's processes would have, the scheduler's address, and how many workers and servers
+    run on this machine, where that is known."""
 
     environ: Mapping[str, str]
     scheduler: Optional[Tuple[str, int]] = None
+    workers: Optional[int] = None
+    servers: Optional[int] = None
 
     def number(self, name: str) -> Optional[int]:
         """A variable as a whole number; None if it is not set or is not one."""
@@ -255,3 +259,33 @@ def check_job(job: Job) -> Iterator[Finding]:
         yield Finding(
             "job", OK, f"{role} of a job with {job.environ['DMLC_NUM_WORKER']} worker(s) and {job.environ['DMLC_NUM_SERVER']} server(s)"
         )
+
+
+def processes_here(job: Job) -> Tuple[int, int]:
+    """How many workers and servers run on this machine: as asked, or all of a job on this machine alone, or one of each."""
+    alone = job.environ.get("DMLC_PS_ROOT_URI", "").startswith("127.")
+    workers, servers = ((job.number(name) if alone else None) for name in ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER"))
+    return (
+        job.workers if job.workers is not None else max(workers or 1, 1),
+        job.servers if job.servers is not None else max(servers or 1, 1),
+    )
+
+
+def check_cores(job: Job, cores: Optional[int] = None) -> Iterator[Finding]:
+    """Whether each process has a core, and whether the workers' threads have. ``cores`` is what :func:`usable_cores` gives."""
+    cores = usable_cores() if cores is None else cores
+    workers, servers = processes_here(job)
+    shared = f"{cores} core(s) for {workers} worker(s) and {servers} server(s)"
+    if workers + servers > cores:
+        yield Finding("cores", WARNING, f"{shared}: they wait for one another", "start fewer of them on this machine, or use more machines")
+    else:
+        yield Finding("cores", OK, shared)
+    share = max(1, cores // max(workers, 1))
+    threads = job.number("OMP_NUM_THREADS")
+    if threads is None and "DMLC_ROLE" in job.environ and workers > 1 and share < cores:  # what starts the job has not set it
+        yield Finding(
+            "threads", WARNING, f"each of {workers} workers starts {cores} threads on {cores} cores", f"set OMP_NUM_THREADS={share}"
+        )
+    elif threads is not None and threads > share:
+        found = f"OMP_NUM_THREADS={threads}: {workers} worker(s) start more threads than {cores} core(s) can run"
+        yield Finding("threads", WARNING, found, f"set OMP_NUM_THREADS={share}, or unset it and start the job with prophet-mx launch")

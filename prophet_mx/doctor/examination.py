@@ -6,8 +6,11 @@ from ..errors import ConfigError
 from ..limits import MAX_PORT
 from .checks import (
     ERROR,
+    OK,
+    WARNING,
     Finding,
     Job,
+    check_cores,
     check_engine,
     check_files,
     check_job,
@@ -18,7 +21,7 @@ from .checks import (
     check_settings,
     check_van,
 )
-from .network import check_nic, check_scheduler, check_tcp_info
+from .network import check_link, check_nic, check_scheduler, check_tcp_info
 
 CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
     check_python,
@@ -29,25 +32,33 @@ CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
     check_settings,
     check_port_variable,
     check_files,
+    check_cores,
     check_tcp_info,
     check_job,
     check_nic,
+    check_link,
     check_scheduler,
 )
 
 
-def examine(environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = None) -> List[Finding]:
-    """All checks. ``scheduler`` is its host and port; None for DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT of ``environ``."""
+def examine(
+    environ: Mapping[str, str], scheduler: Optional[Tuple[str, int]] = None, workers: Optional[int] = None, servers: Optional[int] = None
+) -> List[Finding]:
+    """What all checks find: errors first, then warnings, then what is fine.
+
+    ``scheduler`` is its host and port; None for DMLC_PS_ROOT_URI and DMLC_PS_ROOT_PORT of ``environ``. ``workers`` and ``servers`` are how
+    many of them run on this machine; None for what ``environ`` says of them.
+    """
+    wrong = []
     if scheduler is None and environ.get("DMLC_PS_ROOT_URI"):
         try:
             scheduler = address(f"{environ['DMLC_PS_ROOT_URI']}:{environ.get('DMLC_PS_ROOT_PORT', '')}")
         except ConfigError as error:
-            return [
-                *examine({**environ, "DMLC_PS_ROOT_URI": ""}),
-                Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process"),
-            ]
-    job = Job(environ, scheduler)
-    return [finding for check in CHECKS for finding in check(job)]
+            environ = {**environ, "DMLC_PS_ROOT_URI": ""}
+            wrong = [Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
+    job = Job(environ, scheduler, workers, servers)
+    findings = [finding for check in CHECKS for finding in check(job)]
+    return sorted(findings + wrong, key=lambda finding: (ERROR, WARNING, OK).index(finding.status))
 
 
 def address(text: str) -> Tuple[str, int]:

@@ -1,13 +1,17 @@
 """The checks of ``prophet-mx doctor`` that look at the network: interfaces, the scheduler's port, TCP_INFO."""
 
 import socket
-from typing import Iterator, List, Optional, Tuple
+from pathlib import Path
+from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from ..machine import address_towards, local_port_range
+from ..config import PREFIX, Config
+from ..errors import ConfigError
+from ..machine import NETWORK, address_towards, link_speed, local_port_range
 from ..quantities import format_rate
 from .checks import ERROR, OK, WARNING, Finding, Job
 
 CONNECT_SECONDS = 3.0
+SLOW_LINK = 125e6  # bytes/s: what is slower is so by mistake nowadays
 
 
 def check_tcp_info(job: Job) -> Iterator[Finding]:
@@ -65,8 +69,7 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
             yield Finding("nic", ERROR, f"DMLC_NODE_HOST={host} is no address of this machine", f"one of: {shown}")
     elif chosen:
         if chosen in [name for name, _ in found] or (chosen in psutil.net_if_addrs() and chosen.startswith("lo")):
-            speed = getattr(psutil.net_if_stats().get(chosen), "speed", 0)
-            yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}" + (f", {format_rate(speed * 1e6 / 8)}" if speed else ""))
+            yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}")
         else:
             yield Finding("nic", ERROR, f"DMLC_INTERFACE={chosen} is not here, not up, or has no IPv4 address", f"one of: {shown}")
     elif not found:
@@ -81,6 +84,66 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
         )
     else:
         yield Finding("nic", OK, shown)
+
+
+def used_interface(environ: Mapping[str, str], found: Sequence[Tuple[str, str]]) -> Optional[str]:
+    """The name of the interface that a process with this environment would use: the one chosen, or ps-lite's choice, the first.
+
+    None if there is none, or the one chosen is not here: :func:`check_nic` says so.
+    """
+    import psutil
+
+    host, chosen = environ.get("DMLC_NODE_HOST"), environ.get("DMLC_INTERFACE")
+    every = psutil.net_if_addrs()
+    if host:
+        return next((name for name, addresses in every.items() if any(address.address == host for address in addresses)), None)
+    if chosen:
+        return chosen if chosen in every else None
+    return next((name for name, _ in found), None)
+
+
+def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: Path = NETWORK) -> Iterator[Finding]:
+    """How fast the link of the job's interface is. ``found`` is what :func:`interfaces` gives."""
+    found = interfaces() if found is None else found
+    name = used_interface(job.environ, found)
+    if name is None:
+        return
+    if name == "lo":
+        yield Finding("link", OK, "loopback, as fast as memory")
+        return
+    speeds = {other: speed for other in [name, *(other for other, _ in found)] for speed in [link_speed(other, folder)] if speed}
+    speed = speeds.get(name)
+    if speed is None:
+        yield Finding("link", OK, f"{name}; its speed is not known here, as in many virtual machines")
+        return
+    shown, fastest = f"{name} runs at {format_rate(speed)}", max(speeds, key=lambda other: speeds[other])
+    asked = _bandwidth(job.environ)
+    if speeds[fastest] > speed:
+        yield Finding(
+            "link",
+            WARNING,
+            f"{shown}, {fastest} at {format_rate(speeds[fastest])}",
+            f"set DMLC_INTERFACE={fastest} if it leads to the other machines",
+        )
+    elif speed < SLOW_LINK:
+        yield Finding(
+            "link", WARNING, shown, f"look at the cable and at the switch's port: a link of {format_rate(SLOW_LINK)} may run below it"
+        )
+    elif asked is not None and asked > speed:
+        yield Finding(
+            "link", WARNING, f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}", f"unset {PREFIX}BANDWIDTH, which is measured"
+        )
+    else:
+        yield Finding("link", OK, shown)
+
+
+def _bandwidth(environ: Mapping[str, str]) -> Optional[float]:
+    """The setting; None if it is not set, or is one of the wrong values that :func:`~prophet_mx.doctor.checks.check_settings` names."""
+    name = PREFIX + "BANDWIDTH"
+    try:
+        return Config.from_env({name: environ[name]} if name in environ else {}).bandwidth
+    except ConfigError:
+        return None
 
 
 def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str]]) -> Optional[str]:

@@ -1,11 +1,13 @@
 """What prophet-mx doctor finds of a machine and an environment."""
 
+import os
 import resource
 import sys
 
 import pytest
 
-from prophet_mx.doctor.checks import ERROR, OK, Job, check_files, check_job, check_settings
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_cores, check_files, check_job, check_settings
+from prophet_mx.machine import usable_cores
 from support.doctor import JOB, only
 
 
@@ -38,3 +40,39 @@ def test_the_limit_of_open_files():
         assert found.status == ERROR and found.do.startswith("ulimit -n")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+ALONE = {**JOB, "OMP_NUM_THREADS": "1"}  # a job on this machine alone: two workers, one server
+AMONG = {**ALONE, "DMLC_PS_ROOT_URI": "10.0.0.1"}
+
+
+@pytest.mark.parametrize(
+    "job, cores, expected",
+    [
+        (Job(ALONE), 3, [(OK, "cores", "3 core(s) for 2 worker(s) and 1 server(s)")]),
+        (Job(ALONE), 2, [(WARNING, "cores", "2 core(s) for 2 worker(s) and 1 server(s): they wait")]),
+        (Job(AMONG), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
+        (Job({}), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
+        (Job({}, workers=4, servers=0), 4, [(OK, "cores", "4 core(s) for 4 worker(s) and 0 server(s)")]),
+        (Job({}, workers=4, servers=1), 4, [(WARNING, "cores", "they wait")]),
+        (Job({**ALONE, "OMP_NUM_THREADS": "4"}), 8, [(OK, "cores", "")]),
+        (Job({**ALONE, "OMP_NUM_THREADS": "8"}), 8, [(OK, "cores", ""), (WARNING, "threads", "OMP_NUM_THREADS=8: 2 worker(s)")]),
+        (Job(JOB), 8, [(OK, "cores", ""), (WARNING, "threads", "each of 2 workers starts 8 threads on 8 cores")]),
+        (Job({}, workers=2), 8, [(OK, "cores", "")]),
+    ],
+)
+def test_cores_for_the_processes_of_this_machine(job, cores, expected):
+    found = list(check_cores(job, cores))
+    assert [(one.status, one.check) for one in found] == [(status, check) for status, check, _ in expected]
+    assert all(part in one.found for one, (_, _, part) in zip(found, expected)), found
+    assert all("OMP_NUM_THREADS=4" in one.do for one in found if one.check == "threads")
+
+
+@pytest.mark.parametrize(
+    "text, cores", [("max 100000", 6), ("250000 100000", 3), ("10000 100000", 1), ("900000 100000", 6), ("?", 6), (None, 6)]
+)
+def test_cores_that_a_container_may_use(text, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(6)))
+    if text is not None:
+        (tmp_path / "cpu.max").write_text(text + "\n")
+    assert usable_cores(tmp_path) == cores

@@ -6,7 +6,7 @@ import psutil
 import pytest
 
 from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job
-from prophet_mx.doctor.network import check_nic, check_scheduler, local_port_range, no_answer
+from prophet_mx.doctor.network import check_link, check_nic, check_scheduler, local_port_range, no_answer
 from prophet_mx.launcher.launch import free_port
 from support.doctor import only
 
@@ -39,3 +39,34 @@ def test_the_interface():
     assert only(check_nic(Job({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
     found = only(check_nic(Job({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
     assert found.status == WARNING and "takes the first, eth0" in found.found and "such as ib0" in found.do
+
+
+TWO = [("eth0", "192.0.2.1"), ("ib0", "198.51.100.1")]
+
+
+@pytest.mark.parametrize(
+    "speeds, environ, status, parts",
+    [
+        ({"eth0": "10000"}, {}, OK, ["eth0 runs at 10 Gbit/s"]),
+        ({"eth0": "100"}, {}, WARNING, ["eth0 runs at 100 Mbit/s", "cable"]),
+        ({"eth0": "1000", "ib0": "100000"}, {}, WARNING, ["eth0 runs at 1 Gbit/s, ib0 at 100 Gbit/s", "DMLC_INTERFACE=ib0"]),
+        ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "25Gbit"}, WARNING, ["10 Gbit/s, below PROPHET_BANDWIDTH=25 Gbit/s", "unset"]),
+        ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "5Gbit"}, OK, ["eth0 runs at 10 Gbit/s"]),
+        ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "fast"}, OK, ["eth0 runs at 10 Gbit/s"]),
+        ({"eth0": "-1"}, {}, OK, ["eth0", "not known"]),
+        ({}, {}, OK, ["eth0", "not known"]),
+        ({"ib0": "100000"}, {}, OK, ["eth0", "not known"]),
+        ({"eth0": "100"}, {"DMLC_NODE_HOST": "127.0.0.1"}, OK, ["loopback"]),
+    ],
+)
+def test_the_speed_of_the_link_that_is_used(speeds, environ, status, parts, tmp_path):
+    for name, speed in speeds.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "speed").write_text(speed + "\n")
+    found = only(check_link(Job(environ), TWO, tmp_path))
+    assert found.status == status and all(part in found.found + ": " + found.do for part in parts), found
+
+
+def test_no_speed_of_an_interface_that_is_not_here():
+    assert list(check_link(Job({"DMLC_INTERFACE": "nosuch0"}), TWO)) == []
+    assert list(check_link(Job({}), [])) == []
