@@ -15,7 +15,7 @@ from mxnet import autograd, gluon
 from mxnet.contrib import amp
 
 from common import networks, options, training
-from common.checkpoint import Checkpoints, states_file
+from common.checkpoint import Checkpoints, resume, states_file
 from common.data import training_iter, validation_images
 
 SCALER_STATE = ("_loss_scale", "_next_loss_scale", "_unskipped")
@@ -165,6 +165,7 @@ def main():
     args = parse_args()
     kv = training.create_store(args)
     checkpoints = Checkpoints(args.model_prefix, kv.rank, args.save_period)
+    resume(args, checkpoints, kv.num_workers)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     job = Training(args, kv, train.batches)
     if args.load_epoch is not None:

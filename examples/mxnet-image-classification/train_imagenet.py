@@ -10,7 +10,7 @@ import logging
 import warnings
 
 from common import networks, options, training
-from common.checkpoint import Checkpoints, states_file
+from common.checkpoint import Checkpoints, resume, states_file
 from common.data import training_iter, validation_images
 
 
@@ -55,6 +55,7 @@ def main():
         training.update_on_workers()
     kv = training.create_store(args)
     checkpoints = Checkpoints(args.model_prefix, kv.rank, args.save_period)
+    resume(args, checkpoints, kv.num_workers)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     module = make_module(args, checkpoints)
 

@@ -1,14 +1,21 @@
 """Jobs that start again, after they lost a process or got no answer. Most are tiny programs without MXNet."""
 
 import os
+import re
+import shutil
 import signal
+import sys
+import threading
 import time
 from textwrap import dedent
 
+import psutil
 import pytest
 
 import prophet_mx.launcher.launch as launch_module
 from prophet_mx.launcher.launch import run_job
+from support.cluster import ROLE, package_env
+from support.paths import ROOT
 from support.processes import JOB_LIMIT as LIMIT
 from support.processes import ME, assert_gone, job, pids_in, running_launcher
 
@@ -113,3 +120,58 @@ def test_ctrl_c_while_the_launcher_waits_before_a_restart():
         assert launcher.wait(LIMIT) == 130
         assert launcher.stdout.read() == b""  # no fourth start
         assert_gone(pids_in(text.decode()))
+
+
+# --- the examples' checkpoints ---
+
+IMAGENET = ROOT / "examples" / "mxnet-image-classification" / "train_imagenet.py"
+EPOCHS = 3
+SMALL = ["--network", "mobilenet0.25", "--num-classes", "10", "--image-shape", "3,32,32", "--kv-store", "dist_sync", "--benchmark", "1"]
+SMALL += ["--batch-size", "4", "--num-examples", "128", "--num-epochs", str(EPOCHS), "--disp-batches", "1000"]
+
+
+def train(folder, *more, **options):
+    """The example as a job of two workers, with checkpoints in ``folder``."""
+    command = [sys.executable, ROLE, str(IMAGENET), *SMALL, "--model-prefix", str(folder / "model"), *more]
+    return run_job(command, env=package_env(), timeout=120, grace=5.0, **options)
+
+
+def server_of_this_process():
+    """The one server of the job that this process has started."""
+    [server] = [child for child in psutil.Process().children() if child.environ().get("DMLC_ROLE") == "server"]
+    return server
+
+
+def test_after_a_killed_server_the_job_ends_with_the_weights_of_one_that_was_resumed(tmp_path):
+    lost, resumed = tmp_path / "lost", tmp_path / "resumed"
+    saved = [lost / f"model{rank}-0001.params" for rank in ("", "-1")]
+    killed = []
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while not all(path.exists() for path in saved) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        server_of_this_process().kill()
+        killed.append(True)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    lines = []
+    result = train(lost, "--load-epoch", "auto", restarts=1, sink=lambda label, text, final: lines.append(f"[{label}] {text}"))
+    thread.join()
+    logs = "\n".join(lines)
+    assert result.exit_code == 0 and killed, logs
+    assert "[launch] server 0 was killed by SIGKILL" in logs and "[launch] restart 1 of 1" in logs
+    [epoch] = set(re.findall(r"Loaded checkpoint \S+/model(?:-1)?-(\d+)\.params and optimizer states", logs))
+    assert 1 <= int(epoch) < EPOCHS, logs
+    # The job that nothing disturbs has that checkpoint alone.
+    resumed.mkdir()
+    for path in [*lost.glob(f"*-{epoch}.*"), *lost.glob("*.json")]:
+        shutil.copy(str(path), str(resumed / path.name))
+    other = train(resumed, "--load-epoch", str(int(epoch)))
+    assert other.exit_code == 0, other.logs()
+    for rank in ("", "-1"):
+        for kind in ("params", "states"):
+            name = f"model{rank}-{EPOCHS:04d}.{kind}"
+            assert (lost / name).read_bytes() == (resumed / name).read_bytes(), f"{name} differs\n{logs}"
+    assert (lost / f"model-{EPOCHS:04d}.params").read_bytes() != (lost / f"model-{epoch}.params").read_bytes()

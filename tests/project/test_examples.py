@@ -145,6 +145,11 @@ def parsed(*words):
         (("--benchmark", "1", "--random-resized-crop", "1", "--min-random-scale", "0.5"), "-resized-crop 1 scales the image"),
         (("--benchmark", "1", "--min-random-scale", "2"), "--min-random-scale 2.0 is larger than --max-random-scale 1"),
         (("--benchmark", "1", "--load-epoch", "2"), "--load-epoch needs --model-prefix"),
+        (("--benchmark", "1", "--load-epoch", "auto"), "--load-epoch needs --model-prefix"),
+        (
+            ("--benchmark", "1", "--load-epoch", "last", "--model-prefix", "x"),
+            "'last' is not allowed; allowed: a whole number of at least 1, or auto",
+        ),
         (("--benchmark", "1", "--load-epoch", "3", "--model-prefix", "x", "--num-epochs", "3"), "nothing is left to train"),
         (("--data-train", "no/such.rec"), "there is no file no/such.rec"),
         ((), "--benchmark 1"),
@@ -287,6 +292,22 @@ def test_a_checkpoint_that_is_not_there_names_those_that_are(tmp_path):
         checkpoint.Checkpoints(prefix, rank=0).find(3)
     assert checkpoint.Checkpoints(prefix, rank=1).find(3) == prefix + "-1"
     assert checkpoint.Checkpoints(prefix, rank=1).find(2) == prefix  # rank 0's
+
+
+def test_auto_goes_on_after_the_last_epoch_that_all_workers_have_saved(tmp_path):
+    prefix = str(tmp_path / "model")
+    words = ("--benchmark", "1", "--num-epochs", "12", "--model-prefix", prefix, "--load-epoch", "auto")
+
+    def epochs(workers):
+        args = parsed(*words)
+        for rank in range(workers):
+            checkpoint.resume(args, checkpoint.Checkpoints(prefix, rank), workers)
+        return args.load_epoch, args.first_epoch
+
+    assert epochs(2) == (None, 0)
+    for name in ("model-0002", "model-1-0002", "model-2-0002", "model-0010", "model-1-0010", "model-0011", "model-2-0011", "other-0012"):
+        (tmp_path / (name + ".params")).write_text("")
+    assert [epochs(workers) for workers in (1, 2, 3, 4)] == [(11, 11), (10, 10), (2, 2), (None, 0)]
 
 
 # -- make_rec.py ---------------------------------------------------------------------------------------------------------------

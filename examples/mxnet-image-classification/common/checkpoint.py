@@ -9,7 +9,7 @@ import re
 import tempfile
 from contextlib import contextmanager
 
-from .options import OptionError
+from .options import AUTO, OptionError
 
 
 class Checkpoints:
@@ -56,11 +56,36 @@ class Checkpoints:
                         epochs,
                     )
                 return prefix
-        folder, name = os.path.split(self.prefix)
-        pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
-        there = sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)
+        there = self._epochs()
         others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is none of another epoch either"
         raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
+
+    def newest(self, workers):
+        """The last epoch of which all workers have saved their files; None if there is none."""
+        prefixes = [self.prefix] + [f"{self.prefix}-{rank}" for rank in range(1, workers)]
+        whole = [epoch for epoch in self._epochs() if all(os.path.exists(f"{prefix}-{epoch:04d}.params") for prefix in prefixes)]
+        return whole[-1] if whole else None
+
+    def _epochs(self):
+        """The epochs of which there are files of rank 0, rising."""
+        folder, name = os.path.split(self.prefix)
+        pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
+        return sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)
+
+
+def resume(args, checkpoints, workers):
+    """Find the epoch that ``--load-epoch auto`` stands for, and set ``load_epoch`` and ``first_epoch`` of ``args``.
+
+    All workers find the same one: none of them can save another before all have begun to train.
+    """
+    if args.load_epoch != AUTO:
+        return
+    args.load_epoch = checkpoints.newest(workers)
+    args.first_epoch = args.load_epoch or 0
+    if args.load_epoch is None:
+        logging.info("--load-epoch auto: there is no checkpoint of all workers yet; training begins at the start")
+    elif args.load_epoch >= args.num_epochs:
+        logging.info("--load-epoch auto: all %d epochs are trained; there is nothing left to do", args.num_epochs)
 
 
 def states_file(prefix, epochs, expected):

@@ -14,6 +14,9 @@ OPTIMIZERS = ("sgd", "nag", "signum", "adam", "adamax", "adagrad", "rmsprop", "a
 WITH_MOMENTUM = ("sgd", "nag", "signum")
 
 
+AUTO = "auto"  # --load-epoch: the epoch is found when the number of workers is known
+
+
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
     """Defaults at the end of each help text, where there is one."""
 
@@ -139,7 +142,12 @@ def _add_checkpoints(parser):
         "--model-prefix", metavar="PATH", help="write PATH-0001.params ... after each epoch; in a folder that all workers see"
     )
     group.add_argument("--save-period", type=number(int, 1), default=1, help="every so many epochs")
-    group.add_argument("--load-epoch", type=number(int, 1), help="go on after this epoch, from the files of --model-prefix")
+    group.add_argument(
+        "--load-epoch",
+        type=epoch_or_auto,
+        metavar="N",
+        help="go on after this epoch, from the files of --model-prefix; auto: after the last that all workers have saved, if there is one",
+    )
     group.add_argument(
         "--update-on",
         choices=("auto", "servers", "workers"),
@@ -207,13 +215,24 @@ def epochs(text):
     return values
 
 
+def epoch_or_auto(text):
+    """A number of epochs, or AUTO."""
+    if text == AUTO:
+        return text
+    try:
+        return number(int, 1)(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number of at least 1, or {AUTO}") from None
+
+
 # -- what needs several of them --------------------------------------------------------------------------------------------------
 
 
 def parse(parser, argv=None):
     """The options, checked as far as one process can; exits with 2 and one line otherwise.
 
-    Adds ``devices`` (list of contexts), ``first_epoch`` and ``on_workers`` (whether the optimizer runs there).
+    Adds ``devices`` (list of contexts), ``first_epoch`` (see also :func:`common.checkpoint.resume`) and ``on_workers`` (whether the
+    optimizer runs there).
     """
     args = parser.parse_args(argv)
     try:
@@ -221,7 +240,7 @@ def parse(parser, argv=None):
     except OptionError as error:
         parser.error(str(error))
     args.devices = [mx.gpu(i) for i in args.gpus] or [mx.cpu(i) for i in range(args.cpus)]
-    args.first_epoch = args.load_epoch or 0
+    args.first_epoch = 0 if args.load_epoch in (None, AUTO) else args.load_epoch
     args.on_workers = args.update_on == "workers" or (args.update_on == "auto" and args.model_prefix is not None)
     return args
 
@@ -270,7 +289,7 @@ def _check_checkpoint(args):
         return
     if args.model_prefix is None:
         raise OptionError("--load-epoch needs --model-prefix, the prefix of the files to go on from")
-    if args.load_epoch >= args.num_epochs:
+    if args.load_epoch != AUTO and args.load_epoch >= args.num_epochs:
         raise OptionError(
             f"--load-epoch {args.load_epoch}: nothing is left to train with --num-epochs {args.num_epochs}, "
             "which counts the epochs before the checkpoint as well"
