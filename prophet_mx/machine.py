@@ -29,6 +29,17 @@ def address_towards(host: str, port: int) -> Optional[str]:
         return None
 
 
+def can_listen(port: int, address: str = "") -> bool:
+    """Whether a process could listen on a port now, of all addresses or of one of this machine's."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((address, port))
+            return True
+    except OSError:
+        return False
+
+
 def link_speed(interface: str, folder: Path = NETWORK) -> Optional[float]:
     """The bytes/s at which an interface's link runs; None where the kernel does not know, as for many virtual ones."""
     try:

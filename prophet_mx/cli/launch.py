@@ -29,7 +29,7 @@ example, two workers and one server on this machine:
   prophet-mx launch -n 2 -s 1 -- python train.py --kv-store dist_sync
 
 example, four workers on each of two hosts, over ssh, each with a GPU of its own:
-  prophet-mx launch -H gpu1:4,gpu2:4 --gpus-per-worker 1 -- python train.py --gpus 0
+  prophet-mx launch -H gpu1:4,gpu2:4 --gpus-per-worker 1 -- python train.py --kv-store dist_sync --gpus 0
 
 example, on the hosts of a file, with a script that does not know prophet_mx:
   prophet-mx launch --hostfile hosts --schedule -- python train.py

@@ -6,7 +6,7 @@ from typing import Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from ..config import PREFIX, Config
 from ..errors import ConfigError
-from ..machine import NETWORK, address_towards, link_speed, local_port_range
+from ..machine import NETWORK, address_towards, can_listen, link_speed, local_port_range
 from ..quantities import format_rate
 from .checks import ERROR, OK, WARNING, Finding, Job
 
@@ -179,7 +179,7 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
             f"{host}:{port} answers"
             + (": a scheduler, or something else that has taken the port" if local and job.environ.get("DMLC_ROLE") != "worker" else ""),
         )
-    elif local and _can_listen(port):
+    elif local and can_listen(port):
         yield Finding("scheduler", OK, f"port {port} is free on this machine")
     elif local:
         yield Finding("scheduler", ERROR, f"nothing can listen on port {port} of this machine", "choose another DMLC_PS_ROOT_PORT")
@@ -207,13 +207,3 @@ def _connect(address: str, port: int) -> Optional[str]:
         return "refused"
     except OSError as error:
         return str(error) or "no answer"
-
-
-def _can_listen(port: int) -> bool:
-    try:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("", port))
-            return True
-    except OSError:
-        return False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
-from ..machine import local_port_range
+from ..machine import can_listen, local_port_range
 from .environment import GPU_VARIABLE, defaults, gpu_shares
 from .hook import with_hook
 from .hosts import Host, place
@@ -60,6 +60,8 @@ def plan_job(
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
+    if port is not None and not can_listen(port, HOST):
+        raise LaunchError(f"--port {port} is not allowed: this process cannot listen on it; allowed: a free port, or no --port to find one")
     common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
     given = {**os.environ, **common}.get(GPU_VARIABLE)
     gpus = gpu_shares(workers, gpus_per_worker, given) if gpus_per_worker else []
@@ -98,9 +100,13 @@ def plan_hosts(
     Raises
     ------
     LaunchError
-        there are too few slots or GPUs, or the address of a host cannot be found out.
+        there are too few slots or GPUs, or too many slots, or the address of a host cannot be found out.
     """
     placed, workers, servers = place(hosts, workers, servers)
+    if workers > MAX_PROCESSES:
+        raise LaunchError(
+            f"{workers} workers, one for each slot of the hosts, are not allowed; allowed: --workers N, up to {MAX_PROCESSES}"
+        )
     reached_at = addresses(hosts, ssh.options)
     common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
     sharers = Counter(process.host for process in placed if process.role == "worker")

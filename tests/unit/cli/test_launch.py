@@ -1,5 +1,7 @@
 """The command ``prophet-mx launch``, as far as it starts nothing: wrong arguments and help."""
 
+import socket
+
 import pytest
 
 from support.commands import cli
@@ -13,6 +15,7 @@ from support.commands import cli
         (["--hostfile", "FILE"], ["no.such.host.invalid", "address="]),
         (["-H", "a:0"], ["-H", "'a:0'", "gpu1,gpu2"]),
         (["-H", "no.such.host.invalid:2", "-n", "3"], ["--workers 3", "at most 2", "-H HOST:N"]),
+        (["-H", "a:512,b:2"], ["514 workers", "--workers N, up to 512"]),
         (["-H", "a,b", "--hostfile", "FILE"], ["-H", "--hostfile", "one of them"]),
         (["--ssh-option", "Port=1"], ["--ssh-option Port=1", "-H HOST,HOST", "--hostfile FILE"]),
         (["--chdir", "/x"], ["--chdir /x", "-H HOST,HOST", "--hostfile FILE"]),
@@ -37,6 +40,16 @@ def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_a_port_that_is_taken_is_refused():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        port = taken.getsockname()[1]
+        done = cli("launch", "--port", port, "--", "true")
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert f"--port {port} is not allowed" in done.stderr and "a free port" in done.stderr
 
 
 def test_a_loopback_address_among_others_is_refused(tmp_path):
