@@ -171,7 +171,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     with ExitStack() as stack:
         if arguments.log_dir is not None:
-            sinks.append(stack.enter_context(LogFolder(arguments.log_dir, [plan.label for plan in plans], sinks[0])))
+            sinks.append(stack.enter_context(LogFolder(arguments.log_dir, [one.label for one in plans], sinks[0])))
         for line in _where(plans):
             sink(LAUNCHER, line, True)
         again = [plan] * arguments.restarts

@@ -127,7 +127,7 @@ def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: 
         )
     elif speed < SLOW_LINK:
         yield Finding(
-            "link", WARNING, shown, f"look at the cable and at the switch's port: a link of {format_rate(SLOW_LINK)} may run below it"
+            "link", WARNING, shown, f"look at the cable and the switch's port, which may have agreed on less than {format_rate(SLOW_LINK)}"
         )
     elif asked is not None and asked > speed:
         yield Finding(

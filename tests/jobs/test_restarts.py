@@ -98,9 +98,10 @@ def test_the_timeout_is_for_all_starts_together(restarting):
     assert len(restarts_in(lines)) == 1 and 3 <= time.monotonic() - began < LIMIT / 2
 
 
-def test_a_job_that_cannot_be_started_again_ends_as_it_did(restarting, tmp_path, monkeypatch):
+def test_a_job_that_cannot_be_started_again_ends_as_it_did(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch_module, "FIRST_PAUSE", 0.1)
     program = tmp_path / "program"
-    program.write_text("#!/bin/sh\nrm -f " + str(program) + "; exit 75\n")
+    program.write_text(f"#!/bin/sh\n[ $DMLC_ROLE = worker ] || exec sleep 1000\nrm -f '{program}'\nexit 75\n")  # the worker starts last
     program.chmod(0o755)
     lines = []
     result = run_job([str(program)], 1, 1, restarts=1, timeout=LIMIT, sink=lambda label, text, final: lines.append(text))
