@@ -1,7 +1,7 @@
 """Benchmarks of prophet_mx, run from a checkout: ``python -m benchmarks.run --help`` and the like.
 
 A module here is a command. ``comparison`` has the cells, the methods and the rows of a comparison, ``testbed`` the network and the emulated
-job that it runs on, ``jobs`` the scripts that the other commands run, ``profiles_data`` the models, ``results`` what was measured.
+job that it runs on, ``jobs`` the scripts that the other commands run, ``results`` what was measured.
 """
 
 import sys

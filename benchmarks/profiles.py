@@ -2,7 +2,7 @@
 
     python -m benchmarks.profiles resnet50_v1 --compute 0.9 --scale 0.5 --out resnet50-half.json
     python -m benchmarks.profiles vgg16 --compute 0.9 --rho 1 --rate 59MB --out vgg16.json
-    python -m benchmarks.profiles standard --out benchmarks/profiles_data
+    python -m benchmarks.profiles standard --out prophet_mx/profiling/models
 
 Sizes are those of the learned parameters in forward order. The compute time is split over the operators by their floating
 point operations; backward takes twice as long as forward. An operator's time belongs to its last learned parameter, one

@@ -8,9 +8,10 @@ from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.profiling.gradient_profile import GradientProfile
+from prophet_mx.profiling.model_profiles import FOLDER
 from prophet_mx.quantities import RATE_EXAMPLES, parse_rate
 
-PROFILES = Path(__file__).resolve().parents[1] / "profiles_data"
+PROFILES = Path(FOLDER)
 DEFAULT_COMPUTE = 1.0  # seconds per iteration
 
 
@@ -37,7 +38,7 @@ class Cell:
 
     Attributes
     ----------
-    profile : a name in ``benchmarks/profiles_data`` or the path of a profile.
+    profile : a name in ``prophet_mx/profiling/models`` or the path of a profile.
     workers, servers : how many.
     rate : bytes/s of every link.
     rho : communication time / compute time, at the measured goodput.

@@ -25,7 +25,7 @@ the bytes are: S links carry no more together than S times what one carries.
 
 Where MXNet pins whole gradients to one server, that server's link bounds the iteration as well, by those gradients alone: all of
 their bytes pass it, and what else there is could only make the C(i) later. Slices can have their keys on any server, so they
-count in the bound of all bytes only. Up to 16 servers the small gradients of the models in ``benchmarks/profiles_data`` raise
+count in the bound of all bytes only. Up to 16 servers the small gradients of the models in ``profiling/models`` raise
 the bound by less than 1%, with 250 servers and links of 1 Gbit/s by up to a seventh.
 """
 

@@ -20,8 +20,10 @@ def run(*command, cwd):
     return commands.run(*command, cwd=cwd, timeout=300, package=False, merged=True, expect=0).stdout
 
 
-def templates():
-    return {str(path.relative_to(ROOT)) for path in (ROOT / "prophet_mx").glob("*/templates/*")}
+def data_files():
+    return {
+        str(path.relative_to(ROOT)) for folder in ("*/templates/*", "profiling/models/*") for path in (ROOT / "prophet_mx").glob(folder)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_the_sdist_has_what_a_build_needs_and_nothing_that_was_built(published):
         for folder, patterns in (("prophet_mx", ["*.py", "*.pyi"]), ("_ext", ["*.pyx", "*.pxd"]))
         for pattern in patterns
         for path in (ROOT / folder).rglob(pattern)
-    } | templates()
+    } | data_files()
     assert sources | {"setup.py", "pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE"} <= names
     assert not [name for name in names if name.endswith((".so", ".c", ".pyc"))]
 
@@ -65,7 +67,7 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     assert {str(module.relative_to(ROOT)) for module in (ROOT / "prophet_mx").rglob("*.py")} == {
         name for name in names if name.endswith(".py")
     }
-    assert templates() <= names
+    assert data_files() <= names
     assert "prophet_mx/py.typed" in names  # so that type checkers read the annotations
     assert [name for name in names if name.endswith("/LICENSE")]
 

@@ -1,15 +1,16 @@
 """Profiles as tests want them."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Iterable, Optional, Sequence
 
 from hypothesis import strategies as st
 
 from prophet_mx.planning.bound import scaled_to_rho
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, detect_steps
-from support.paths import ROOT
+from prophet_mx.profiling.model_profiles import FOLDER
 
-DATA = ROOT / "benchmarks" / "profiles_data"
+DATA = Path(FOLDER)
 RESNET18 = GradientProfile.load(str(DATA / "resnet18_v1.json")).scaled(compute=0.3)
 
 
