@@ -79,19 +79,8 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
     return convert
 
 
-def add_policies(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """Add ``--policy``: some of the names, by default all."""
-    parser.add_argument(
-        "--policy",
-        type=listed(choice(names)),
-        default=list(names),
-        metavar="NAME[,NAME...]",
-        help=f"one or more of {', '.join(names)} (default: all)",
-    )
-
-
 def new_file(text: str) -> str:
     """The path of a file that can be there: an error now rather than after minutes."""
     if os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a file in a directory that exists")
+        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a file in a folder that exists")
     return text

@@ -9,8 +9,9 @@ import argparse
 import os
 import signal
 import sys
+from difflib import get_close_matches
 from importlib import import_module
-from typing import NoReturn, Optional, Sequence
+from typing import Any, Iterable, List, NoReturn, Optional, Sequence, Tuple
 
 from .. import __version__
 from ..errors import ProphetError
@@ -22,22 +23,49 @@ EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are one line."""
+    """An argument parser whose errors are one line that names the command, and what may have been meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, f"{self.prog}: error: {message} ('{self.prog} --help' explains)\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Tuple[Any, List[str]]:
+        """Each command refuses what it does not know: where the top parser does, as argparse has it, the error names no command."""
+        known, rest = super().parse_known_args(args, namespace)
+        if rest:
+            option = rest[0].partition("=")[0]
+            if option.startswith("-"):
+                self.error(f"unknown option {option!r}" + meant(option, self._option_string_actions))
+            self.error(f"unexpected argument {rest[0]!r}")
+        return known, rest
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """The same for the name of a command."""
+        if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
+            if value in COMMANDS:
+                self.error(f"{value!r} needs the compiled part of prophet_mx, which is not here: 'prophet-mx doctor' says how to get it")
+            self.error(f"no command {value!r}" + (meant(value, action.choices) or f"; commands: {', '.join(action.choices)}"))
+        super()._check_value(action, value)
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What may have been meant by a word that is not known; nothing if none is like it.
+
+    >>> meant("predcit", ["launch", "predict"]), meant("train", ["launch", "predict"])
+    ("; did you mean 'predict'?", '')
+    """
+    near = get_close_matches(word, list(known), 1, 0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def parser() -> Parser:
     """The parser of ``prophet-mx`` with all its subcommands."""
     top = Parser(
         prog="prophet-mx",
-        description="Tools for MXNet dist_sync training scheduled by prophet_mx.",
+        description="Tools for distributed training scheduled by prophet_mx.",
         epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)",
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")
-    subparsers.required = True
     for name in COMMANDS:
         try:
             module = import_module("." + name, __package__)
@@ -57,7 +85,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     SystemExit
         after ``--help`` (0) and after a wrong argument (2).
     """
-    arguments = parser().parse_args(argv)
+    top = parser()
+    arguments = top.parse_args(argv)
+    if arguments.command_name is None:
+        top.print_help()
+        return 0
     try:
         code: int = arguments.run(arguments)
         sys.stdout.flush()

@@ -68,7 +68,6 @@ def test_help_explains_the_host_file():
 @pytest.mark.parametrize(
     "arguments, parts",
     [
-        ([], ["COMMAND"]),
         (["nonsense"], ["nonsense", "launch"]),
         (["launch"], ["no command", "-- python train.py"]),
         (["launch", "-n", "0", "--", "true"], ["--workers", "'0'", "1 to 512"]),

@@ -12,8 +12,11 @@ from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation.compute_times import estimated_compute
 from prophet_mx.simulation.predict import MARGIN, predict, predicted_seconds, useful_rates
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
+from prophet_mx.simulation.verdict import facts, verdict
 from prophet_mx.sizes import MIN_UNIT
 from support.profiles import DATA, RESNET18, recorded
+
+ANY_RATE = Cluster(1e9, workers=2, servers=1)
 
 
 def rate_for(rho, profile=RESNET18):
@@ -38,10 +41,10 @@ def test_no_policy_beats_the_bound_and_the_verdict_follows_the_times(rho, cluste
     assert set(found.seconds) == {"plain", "prophet", "fifo"}
     assert min(found.seconds.values()) >= found.bound * (1 - 1e-9)
     assert found.bound >= max(found.compute, found.communication) * (1 - 1e-9)
-    verdict = found.verdict
-    assert verdict.gain == pytest.approx(found.seconds["plain"] / found.seconds[verdict.policy] - 1)
-    assert verdict.helps == (verdict.gain >= MARGIN)
-    assert verdict.sentence.startswith("Scheduling helps:" if verdict.helps else "Scheduling cannot help here")
+    said = verdict(found)
+    assert said.gain == pytest.approx(found.seconds["plain"] / found.seconds[said.policy] - 1)
+    assert said.helps == (said.gain >= MARGIN)
+    assert said.sentence.startswith("Scheduling helps:" if said.helps else "Scheduling cannot help here, because")
 
 
 # Many small gradients: in any order the link is busy, and the answers come while it is.
@@ -53,34 +56,48 @@ EVEN = GradientProfile(
 @pytest.mark.parametrize(
     "profile, rho, helps, words",
     [
-        (RESNET18, 0.02, False, "too small"),
+        (RESNET18, 0.02, False, "the network is fast enough: rho is 0.02,"),
         (RESNET18, 1, True, "times as fast"),
         (RESNET18, 4, True, "Workers still wait for the network"),
         (EVEN, 1, True, "times as fast"),
-        (EVEN, 100, False, "too large"),
+        (EVEN, 100, False, "too slow for any order of sending: rho is 100,"),
     ],
 )
 def test_the_sentence_says_why(profile, rho, helps, words):
-    verdict = predict(profile, rate_for(rho, profile), policies=["prophet"]).verdict
-    assert (verdict.helps, words in verdict.sentence) == (helps, True), verdict.sentence
+    said = verdict(predict(profile, rate_for(rho, profile), policies=["prophet"]))
+    assert (said.helps, words in said.sentence) == (helps, True), said.sentence
+
+
+def test_the_facts_name_rho_stall_and_gain():
+    found = predict(RESNET18, rate_for(1), policies=["prophet"])
+    rho, stall, gain = facts(found)
+    plain, own = found.seconds["plain"], found.seconds["prophet"]
+    assert rho.startswith("rho    1: an iteration sends for 300 ms and computes for 300 ms")
+    assert f"({1 - 0.3 / plain:.0%}) of an iteration with plain dist_sync" in stall and f"({1 - 0.3 / own:.0%}) with prophet" in stall
+    assert gain.startswith(f"gain   {plain / own:.2f} times") and f"{plain / found.bound:.2f} times is the most" in gain
+
+
+def test_a_straggler_s_own_compute_is_no_stall():
+    slow = predict(RESNET18, rate_for(0.02), policies=["prophet"], costs={"straggler": 1.5})
+    assert slow.stall("prophet") < 0.02 * slow.seconds["prophet"] and "the network is fast enough" in verdict(slow).sentence
 
 
 def test_messages_that_cost_too_much_are_another_reason():
     tiny = RESNET18.scaled(size=0.001)
-    verdict = predict(tiny, rate_for(0.5, tiny), policies=["prophet"], costs={"server_message_seconds": 0.02}).verdict
-    assert not verdict.helps and "what its messages cost" in verdict.sentence
+    said = verdict(predict(tiny, rate_for(0.5, tiny), policies=["prophet"], costs={"server_message_seconds": 0.02}))
+    assert not said.helps and "messages cost too much" in said.sentence
 
 
 def test_useful_rates_are_those_where_the_gain_is():
-    found = useful_rates(RESNET18)
+    found = useful_rates(RESNET18, ANY_RATE)
     assert found.low < found.best <= found.high and not found.open_above
     for rate, helps in ((found.best, True), (found.high, True), (1.5 * found.high, False)):
-        assert predict(RESNET18, rate, policies=["prophet"]).verdict.helps == helps
+        assert verdict(predict(RESNET18, rate, policies=["prophet"])).helps == helps
 
 
 def test_one_gradient_gives_nothing_to_choose():
     one = GradientProfile("one", [replace(RESNET18.gradients[0], bytes=MIN_UNIT, forward=0.1, backward=0.2, ready=0.0)], [[0]])
-    assert useful_rates(one) is None
+    assert useful_rates(one, ANY_RATE) is None
 
 
 def test_compute_time_is_estimated_from_recorded_steps():

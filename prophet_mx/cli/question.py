@@ -1,0 +1,211 @@
+"""What is asked of ``predict`` and ``simulate``: the options of both, which are the same, and the job and the clusters that they name."""
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Any, Dict, List, Sequence, Tuple
+
+from ..errors import ConfigError, ProfileError
+from ..policies import OFF
+from ..profiling.gradient_profile import GradientProfile
+from ..profiling.model_profiles import model_names, model_profile
+from ..simulation.cluster import MAX_MACHINES, Cluster
+from ..simulation.compute_times import complete
+from ..simulation.layout import PLAIN
+from ..simulation.predict import load_costs
+from ..simulation.simulator import POLICIES
+from ..simulation.verdict import milliseconds
+from ..sizes import COPY_BYTES
+from .answers import Row
+from .arguments import checked, choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
+
+EXPLAINED = """\
+columns:
+  ms       mean time of an iteration in steady state
+  bound    what no order of sending can beat: the lower bound of the design, without any overhead
+  ratio    ms / bound
+  speedup  time with stock MXNet ('plain', also called 'off') / time with this policy
+
+--model has profiles of common models, as float32, to ask before any job of your own has run; a job keeps
+its own with PROPHET_PROFILE=job.json. Such a profile knows when gradients become ready, not how long forward takes. Without
+--compute that is guessed from its steps, and said so, or refused if there are too few; the time
+of an iteration of one worker and one server on one machine is close to it. Give as the bandwidth
+what TCP payload really gets (goodput): about 94% of an Ethernet link's nominal rate. A worker and a
+server on one machine count as two machines. Messages cost nothing unless options or --costs say
+what: python -m benchmarks.validate_simulator --fit writes such a file. With --jitter, more than 8
+workers are simulated as 8 groups."""
+
+EXIT_CODES = """\
+exit codes:
+  0  the answer is complete, whether scheduling helps or not
+  1  the CSV file cannot be written
+  2  wrong argument, or no usable profile"""
+
+# The options of what messages and copies cost, by field of Cluster; None where the field is not given.
+_COSTS = ("rtt", "message_bytes", "message_seconds", "server_message_seconds", "jitter", "straggler", "copy_rate")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A job and the clusters that it may run on.
+
+    Attributes
+    ----------
+    profile : with compute times.
+    compute : where these come from, in words.
+    clusters : one for each number of workers and bandwidth.
+    policies : to answer for.
+    effort : ``iterations`` and ``seed`` of :func:`~prophet_mx.simulation.simulator.simulate`.
+    """
+
+    profile: GradientProfile
+    compute: str
+    clusters: List[Cluster]
+    policies: List[str]
+    effort: Dict[str, int]
+
+    @property
+    def sentence(self) -> str:
+        """The job."""
+        profile = self.profile
+        return (
+            f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, {profile.total_bytes / 1e6:.1f} MB; "
+            f"compute {milliseconds(profile.compute_seconds)}, {self.compute}"
+        )
+
+    def as_dict(self, rows: Sequence[Row]) -> Dict[str, Any]:
+        """For JSON, with the rows of the answer: seconds, bytes/s."""
+        return {
+            "profile": self.profile.name,
+            "compute": self.compute,
+            "compute_seconds": self.profile.compute_seconds,
+            "rows": [row.values() for row in rows],
+        }
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add all options that both commands have."""
+    _add_job(parser)
+    _add_cluster(parser)
+    add = parser.add_argument
+    add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="seed of the jitter (default: 0)")
+    add("--iterations", type=whole(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
+    add("--json", action="store_true", help="print JSON in place of words and table: seconds, bytes/s")
+    add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    job = parser.add_mutually_exclusive_group(required=True)
+    job.add_argument(
+        "--model",
+        type=checked(model_profile),
+        metavar="NAME",
+        help=f"a model whose profile ships: {', '.join(model_names())}; takes --compute, too",
+    )
+    job.add_argument("--profile", metavar="FILE", help="profile of a job, as PROPHET_PROFILE keeps it")
+    add = parser.add_argument
+    add(
+        "--compute",
+        type=compute_seconds,
+        metavar="TIME",
+        help="compute time of an iteration, without communication, such as 250ms (default: as in the profile, or guessed from it)",
+    )
+    add("--size", type=factor(1e-6, 1e6), default=1.0, metavar="FACTOR", help="scale the sizes of all gradients, 0.5 for fp16 (default: 1)")
+    add(
+        "--policy",
+        type=listed(_policy),
+        default=list(POLICIES),
+        metavar="NAME[,NAME...]",
+        help=f"one or more of {', '.join(POLICIES)} (default: all)",
+    )
+
+
+def _policy(text: str) -> str:
+    """One of the policies; ``off``, as the setting calls plain dist_sync, is ``plain``."""
+    return PLAIN if text == OFF else choice(POLICIES)(text)
+
+
+def _add_cluster(parser: argparse.ArgumentParser) -> None:
+    count, zero = whole(MAX_MACHINES), "(default: 0)"
+    add = parser.add_argument
+    add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
+    add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
+    add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
+    add("--costs", metavar="FILE", help="JSON file of what messages cost (default: nothing); the options below override it")
+    add("--rtt", type=cost_seconds, metavar="TIME", help="round trip of the idle network " + zero)
+    add(
+        "--overhead",
+        dest="message_bytes",
+        type=message_bytes,
+        metavar="BYTES",
+        help="bytes a message costs on the wire besides its payload " + zero,
+    )
+    add(
+        "--message-time",
+        dest="message_seconds",
+        type=cost_seconds,
+        metavar="TIME",
+        help="time a worker takes to send a message, and to receive one " + zero,
+    )
+    add(
+        "--server-time",
+        dest="server_message_seconds",
+        type=cost_seconds,
+        metavar="TIME",
+        help="time a server takes for each message " + zero,
+    )
+    add("--server-rate", type=link_rate, metavar="RATE", help="what a server handles per second, such as 1GB/s (default: no limit)")
+    add(
+        "--jitter",
+        type=factor(0, 0.99),
+        metavar="SHARE",
+        help="compute times vary by up to this share, at random per worker and iteration " + zero,
+    )
+    add("--straggler", type=factor(1, 1e3), metavar="FACTOR", help="one worker's compute takes this much longer (default: 1)")
+    add(
+        "--copy-rate",
+        type=link_rate,
+        metavar="RATE",
+        help="what a worker's device copies to and from the host, each way (default: no limit)",
+    )
+    add("--copy-whole", action="store_true", help="gradients and values are copied as a whole, not slice by slice")
+
+
+def read(arguments: argparse.Namespace) -> Question:
+    """What the options ask.
+
+    Raises
+    ------
+    ProfileError
+        the profile cannot be used.
+    ConfigError
+        another option is not allowed.
+    """
+    profile, compute = _job(arguments)
+    costs: Dict[str, Any] = load_costs(arguments.costs) if arguments.costs else {}
+    costs.update({name: getattr(arguments, name) for name in _COSTS if getattr(arguments, name) is not None})
+    if arguments.server_rate:
+        costs["server_byte_seconds"] = 1 / arguments.server_rate
+    if arguments.copy_whole:
+        costs["copy_chunk"] = 0
+    clusters = [
+        Cluster(bandwidth=bandwidth, workers=workers, servers=arguments.servers or workers, **{"copy_chunk": COPY_BYTES, **costs})
+        for workers in arguments.workers
+        for bandwidth in arguments.bandwidth
+    ]
+    effort = {"iterations": arguments.iterations, "warmup": 5, "seed": arguments.seed}
+    return Question(profile, compute, clusters, list(dict.fromkeys(arguments.policy)), effort)
+
+
+def _job(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
+    if arguments.model is None:
+        if not os.path.exists(arguments.profile) and arguments.profile in model_names():
+            raise ProfileError(f"--profile {arguments.profile}: there is no such file; --model {arguments.profile} takes what ships")
+        profile, compute = complete(GradientProfile.load(arguments.profile), arguments.compute)
+    elif arguments.compute is None:
+        raise ConfigError(
+            f"--model {arguments.model.name} needs --compute, the time that an iteration of it computes on your machines, such as 250ms"
+        )
+    else:
+        profile, compute = complete(arguments.model, arguments.compute)
+    return profile.scaled(size=arguments.size), compute

@@ -1,0 +1,111 @@
+"""A prediction in words: rho, stall, gain, and why scheduling helps or cannot help."""
+
+from typing import List, NamedTuple, Optional
+
+from ..quantities import format_rate
+from .cluster import Cluster
+from .layout import PLAIN
+from .predict import MARGIN, Prediction, UsefulRates
+
+MOSTLY = 0.5  # share of an iteration: workers that wait longer would gain more by less traffic
+LESS_TRAFFIC = "less traffic (fp16, larger batches, gradient compression), more servers or a faster network"
+
+
+class Verdict(NamedTuple):
+    """Whether scheduling helps, in words, and by how much: ``gain`` is the time with plain MXNet / the time of ``policy`` - 1."""
+
+    helps: bool
+    policy: str
+    gain: float
+    sentence: str
+
+
+def verdict(prediction: Prediction) -> Verdict:
+    """Whether scheduling helps on this cluster, and why."""
+    best, gain = prediction.best, prediction.gain
+    if gain < MARGIN:
+        return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
+    plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
+    text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast."
+    left = prediction.stall(best) / prediction.seconds[best]
+    if left > MOSTLY:
+        text += f" Workers still wait for the network {left:.0%} of the time: {LESS_TRAFFIC} would gain more."
+    return Verdict(True, best, gain, text)
+
+
+def _obstacle(prediction: Prediction) -> str:
+    plain = prediction.seconds[PLAIN]
+    if plain <= prediction.compute * (1 + MARGIN):
+        return (
+            f"the network is fast enough: rho is {prediction.rho:.3g}, and {milliseconds(prediction.communication)} of sending "
+            f"hide behind {milliseconds(prediction.compute)} of computing without it."
+        )
+    if plain <= prediction.bound * (1 + MARGIN):
+        return (
+            f"the network is too slow for any order of sending: rho is {prediction.rho:.3g}, and the links are busy for "
+            f"{milliseconds(prediction.communication)} of the {milliseconds(plain)} that an iteration takes. What helps: {LESS_TRAFFIC}."
+        )
+    return (
+        f"no policy comes near the {milliseconds(prediction.bound)} that an ideal link would take instead of {milliseconds(plain)}: "
+        "messages cost too much on this cluster, or there are too few gradients to choose from."
+    )
+
+
+def facts(prediction: Prediction) -> List[str]:
+    """What the verdict rests on, a line each: rho, stall, gain."""
+    best, bound = prediction.best, prediction.bound
+    plain, fastest = prediction.seconds[PLAIN], prediction.seconds[best]
+    stall = f"stall  {_share(prediction.stall(PLAIN), plain)} of an iteration with plain dist_sync"
+    if best != PLAIN:
+        stall += f", {_share(prediction.stall(best), fastest)} with {best}"
+    gain = f"gain   {plain / fastest:.2f} times as fast with {best}; " if best != PLAIN and fastest else "gain   "
+    most = f"{plain / bound:.2f} times is the most that any order of sending can give ({milliseconds(bound)})" if bound else "none"
+    rho = (
+        f"rho    {prediction.rho:.3g}: an iteration sends for {milliseconds(prediction.communication)} "
+        f"and computes for {milliseconds(prediction.compute)}"
+    )
+    return [rho, stall, gain + most]
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{milliseconds(part)} ({part / whole if whole else 0:.0%})"
+
+
+def described(cluster: Cluster) -> str:
+    """A cluster's machines and links.
+
+    >>> described(Cluster(1.25e9, workers=8, servers=1))
+    '8 workers, 1 server, links of 10 Gbit/s'
+    """
+    return f"{_machines(cluster)}, links of {format_rate(cluster.bandwidth)}"
+
+
+def _machines(cluster: Cluster) -> str:
+    counts = ((cluster.workers, "worker"), (cluster.servers, "server"))
+    return ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for count, what in counts)
+
+
+def where(useful: Optional[UsefulRates], cluster: Cluster) -> str:
+    """At which bandwidths scheduling pays, in a sentence. What the cluster's own bandwidth is does not matter."""
+    job = f"For this job with {_machines(cluster)}"
+    if useful is None:
+        return f"{job} no bandwidth was found at which the policy prophet gains {MARGIN:.0%}."
+    low = _rounded(useful.low) + (", the lowest looked at," if useful.open_below else "")
+    high = _rounded(useful.high) + (", the highest looked at" if useful.open_above else "")
+    return (
+        f"{job} the policy prophet gains {MARGIN:.0%} or more at bandwidths from {low} to {high}; most, {useful.gain:.0%}, "
+        f"at about {_rounded(useful.best)}."
+    )
+
+
+def _rounded(rate: float) -> str:
+    return format_rate(float(f"{8 * rate:.2g}") / 8)
+
+
+def milliseconds(seconds: float) -> str:
+    """As printed.
+
+    >>> milliseconds(0.16374), milliseconds(163.7)
+    ('163.7 ms', '163,700 ms')
+    """
+    return f"{round(1e3 * seconds, 2):.4g} ms" if seconds < 10 else f"{1e3 * seconds:,.0f} ms"
