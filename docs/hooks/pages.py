@@ -27,7 +27,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "predict_cluster", "Prediction", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.verdict", ("verdict", "Verdict")),
     ("prophet_mx.profiling.model_profiles", ("model_names", "model_profile")),
-    ("prophet_mx.simulation.compute_times", ("estimated_compute",)),
+    ("prophet_mx.profiling.compute_times", ("estimated_compute",)),
     ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")),
     ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
     ("prophet_mx.doctor.examination", ("examine",)),

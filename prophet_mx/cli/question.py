@@ -7,10 +7,10 @@ from typing import Any, Dict, List, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..policies import OFF
+from ..profiling.compute_times import complete
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.model_profiles import model_names, model_profile
 from ..simulation.cluster import MAX_MACHINES, Cluster
-from ..simulation.compute_times import complete
 from ..simulation.layout import PLAIN
 from ..simulation.predict import load_costs
 from ..simulation.simulator import POLICIES

@@ -1,4 +1,4 @@
-"""The command ``prophet-mx report``: a page that shows what a trace says about a job, or how two traces differ."""
+"""The command ``prophet-mx report``: a page that shows what the traces of a job say about it, or how those of two jobs differ."""
 
 import argparse
 import os
@@ -7,10 +7,14 @@ import sys
 from ..errors import ConfigError
 from ..monitoring.trace import load_trace
 from ..profiling.profile_file import replace_text
+from .arguments import new_file
 
 _EPILOG = """\
-example, two traces compared:
-  prophet-mx report fifo-0.json prophet-0.json -o report.html
+example, all workers of a job:
+  prophet-mx report trace-*.json -o report.html
+
+example, two jobs compared, the second with the first:
+  prophet-mx report fifo-*.json prophet-*.json
 
 They come from jobs such as these:
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
@@ -29,14 +33,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the subcommand ``report``."""
     parser = subparsers.add_parser(
         "report",
-        help="show what a trace says about a job, as a page",
+        help="show what traces say about a job, as a page",
         epilog=_EPILOG,
-        description="Writes an HTML page about a trace that PROPHET_TIMELINE made a job write.",
+        description="Write an HTML page about the traces that PROPHET_TIMELINE made a job's workers write.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("trace", help="the trace of a worker")
-    parser.add_argument("other", nargs="?", help="another one, to compare it with")
-    parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the page (default: report.html)")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="the traces of a job's workers, or of two jobs' workers")
+    parser.add_argument(
+        "-o", "--output", type=new_file, default="report.html", metavar="FILE", help="the page to write (default: report.html)"
+    )
     parser.set_defaults(run=_run)
 
 
@@ -44,10 +49,9 @@ def _run(arguments: argparse.Namespace) -> int:
     from ..monitoring.report_page import page
     from ..monitoring.trace_figures import figures
 
-    paths = [arguments.trace] + ([arguments.other] if arguments.other else [])
-    if os.path.realpath(arguments.output) in map(os.path.realpath, paths):
+    if os.path.realpath(arguments.output) in map(os.path.realpath, arguments.traces):
         raise ConfigError(f"--output {arguments.output!r} is not allowed: it is a trace; allowed: another file")
-    text = page([figures(load_trace(path)) for path in paths])
+    text = page([figures(load_trace(path)) for path in arguments.traces])
     try:
         replace_text(arguments.output, text)
     except OSError as error:

@@ -1,18 +1,23 @@
-"""The page of ``prophet-mx report``: one HTML text without anything to load. What it says is here and in ``templates/report.html``."""
+"""The page of ``prophet-mx report``: one HTML text without anything to load. What it says is here, in ``report_verdict.py`` and in
+``templates/report.html``."""
 
-import os
-from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import MissingPackageError
 from ..quantities import format_rate
 from . import report_charts as charts
-from .report_charts import COLOURS, LINES, Chart
+from . import report_shapes as shapes
+from .report_gantt import gantt, heaviest, parameters
+from .report_shapes import INKS, LINES, Chart, Ink, ms
+from .report_verdict import Hint, hints, opening, straggler
 from .trace_figures import PARTS, Figures
 from .trace_format import STAGES
+from .trace_jobs import Job, jobs, rank_of
 
 if TYPE_CHECKING:
     import jinja2
 
+SAME = 0.02  # share of a number, or points of a percentage: what differs by less is called the same
 PART_WORDS = {
     "backward": "backward: gradients are made and sent",
     "stalled": "stalled: all waits for the first layer",
@@ -28,47 +33,92 @@ STAGE_WORDS = {
 
 
 def page(all_figures: Sequence[Figures]) -> str:
-    """The HTML of one trace, or of two in comparison.
+    """The HTML about the workers of one job, or of two jobs in comparison.
 
     Raises
     ------
     MissingPackageError
         the package that fills in the template is not installed.
+    ConfigError
+        the traces are of more than two jobs.
     """
     template = _template()
-    names = trace_names(all_figures)
+    all_jobs = jobs(all_figures)
+    workers = [(job, worker) for job in all_jobs for worker in job.workers]
+    names = [rank_of(worker) if len(all_jobs) == 1 else f"{job.name}: {rank_of(worker)}" for job, worker in workers]
     longest = max(figures.median.seconds for figures in all_figures)
     return template.render(
-        names=names,
-        lines=list(zip(LINES, names)),
-        rows=table(all_figures),
-        traces=[
-            _Shown(
-                name,
-                figures,
-                charts.utilisation(figures, longest, colour),
-                charts.step_pattern(figures, longest, colour) if figures.steps else None,
-                charts.gantt(figures, longest),
-            )
-            for name, figures, colour in zip(names, all_figures, LINES)
-        ],
-        parts=[(COLOURS[part], PART_WORDS[part]) for part in PARTS],
-        stages=[(COLOURS[stage], STAGE_WORDS[stage]) for stage in STAGES],
+        colours=shapes,
+        inks=INKS,
+        names=[job.name for job in all_jobs],
+        verdict=opening(all_jobs),
+        stragglers=list(filter(None, map(straggler, all_jobs))),
+        hints=_hints(all_jobs[-1]),
+        lines=list(zip(LINES, [job.name for job in all_jobs])),
+        rows=table(all_jobs),
+        workers=[_worker(name, job, worker) for name, (job, worker) in zip(names, workers)],
+        jobs=[_shown(job, longest, ink) for job, ink in zip(all_jobs, LINES)],
+        parts=[(part, PART_WORDS[part]) for part in PARTS],
+        stages=[(stage, STAGE_WORDS[stage]) for stage in STAGES],
         first_parameter=all_figures[0].first_parameter,
-        composition=charts.composition(all_figures, names),
-        first_layer=charts.first_layer(all_figures, names),
-        times=charts.curves([_times(figures) for figures in all_figures], 160, "ms", "iteration times"),
+        composition=charts.composition([worker for _, worker in workers], names),
+        first_layer=charts.first_layer([worker for _, worker in workers], names),
+        times=charts.curves([_times(job.slowest) for job in all_jobs], 160, "ms", "iteration times"),
     )
 
 
-class _Shown(NamedTuple):
-    """A trace on the page: its charts that are not shared with the other one. ``steps`` is None where the profile was not learned."""
+class _Worker(NamedTuple):
+    """A row of the table of workers."""
 
     name: str
+    cells: Tuple[str, ...]
+    note: str
+
+
+class _Shown(NamedTuple):
+    """A job on the page. ``lead`` is the worker whose charts are shown first; ``every`` has all parameters, if ``gantt`` leaves some out;
+    ``steps`` is None where the profile was not learned; ``others`` are the other workers' iterations, by name."""
+
+    name: str
+    lead: str
     figures: Figures
     utilisation: Chart
     steps: Optional[Chart]
     gantt: Chart
+    every: Optional[Chart]
+    others: List[Tuple[str, Chart]]
+
+
+def _shown(job: Job, longest: float, ink: Ink) -> _Shown:
+    lead = job.slowest
+    few, every = heaviest(lead), parameters(lead)
+    return _Shown(
+        job.name,
+        rank_of(lead),
+        lead,
+        charts.utilisation(lead, longest, ink),
+        charts.step_pattern(lead, longest, ink) if lead.steps else None,
+        gantt(lead, longest, few),
+        gantt(lead, longest, every) if len(every) > len(few) else None,
+        [(rank_of(worker), gantt(worker, longest, heaviest(worker))) for worker in job.workers if worker is not lead],
+    )
+
+
+def _worker(name: str, job: Job, worker: Figures) -> _Worker:
+    stalled = worker.part("stalled")
+    cells = (
+        ms(worker.seconds),
+        ms(worker.computing),
+        f"{ms(stalled)} ({stalled / worker.seconds:.0%})",
+        ms(worker.first_wait("answer")),
+        f"{worker.utilisation:.0%}",
+    )
+    return _Worker(name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else "")
+
+
+def _hints(job: Job) -> List[Hint]:
+    """With the page that explains this one."""
+    return [*hints(job), Hint("What the words on this page mean.", "docs/timeline.md", "The report")]
 
 
 def _template() -> "jinja2.Template":
@@ -82,39 +132,58 @@ def _template() -> "jinja2.Template":
     return environment.get_template("report.html")
 
 
-def trace_names(all_figures: Sequence[Figures]) -> List[str]:
-    """Short names that tell the traces apart."""
-    names = [os.path.basename(figures.trace.path) for figures in all_figures]
-    return [figures.trace.path for figures in all_figures] if len(set(names)) < len(names) else names
+class Row(NamedTuple):
+    """A row of the table of jobs: ``better`` says whether less (-1) or more (1) of it is better, 0 if neither."""
+
+    what: str
+    number: float
+    shown: str
+    better: int = 0
+    percent: bool = False
 
 
-def rows(figures: Figures) -> List[Tuple[str, float, str]]:
-    """One trace's part of the table: what, a number, how it is shown."""
-    sent = figures.middle([iteration.bytes for iteration in figures.iterations])
+def rows(job: Job) -> List[Row]:
+    """One job's column of the table: medians over its workers."""
+
+    def milliseconds(what: str, value: Callable[[Figures], float], better: int = -1) -> Row:
+        number = 1000 * job.middle(value)
+        return Row(what, number, f"{number:.4g} ms", better)
+
+    ahead = job.middle(lambda worker: worker.middle([i.ahead for i in worker.iterations])) / 1e3
+    busy = job.middle(lambda worker: worker.utilisation)
+    sent = job.middle(lambda worker: worker.middle([i.bytes for i in worker.iterations])) / 1e6
+    rate = job.middle(lambda worker: worker.rate)
     return [
-        _row("iteration", 1000 * figures.seconds, "ms"),
-        _row("stalled until the first layer is there", 1000 * figures.part("stalled"), "ms"),
-        _row("first layer: ready until its values are there", 1000 * figures.first_wait("total"), "ms"),
-        _row("first layer: in front of it when it became ready", figures.middle([i.ahead for i in figures.iterations]) / 1e3, "KB"),
-        _row("links busy", 100 * figures.utilisation, "%"),
-        _row("nothing to send: the network waits for gradients", 1000 * figures.middle([i.idle for i in figures.iterations]), "ms"),
-        _row("sent per iteration", sent / 1e6, "MB"),
-        ("measured rate of the links", figures.rate, format_rate(figures.rate)),
+        milliseconds("iteration", lambda worker: worker.seconds),
+        milliseconds("stalled until the first layer is there", lambda worker: worker.part("stalled")),
+        milliseconds("first layer: ready until its values are there", lambda worker: worker.first_wait("total")),
+        Row("first layer: in front of it when it became ready", ahead, f"{ahead:.4g} KB", -1),
+        Row("links busy", 100 * busy, f"{100 * busy:.4g}%", 0, True),
+        milliseconds("nothing to send: the network waits", lambda worker: worker.middle([i.idle for i in worker.iterations]), 0),
+        Row("sent per iteration", sent, f"{sent:.4g} MB"),
+        Row("measured rate of the links", rate, format_rate(rate) if rate else "unknown"),
     ]
 
 
-def _row(what: str, number: float, unit: str) -> Tuple[str, float, str]:
-    return what, number, f"{number:.4g} {unit}"
+def table(all_jobs: Sequence[Job]) -> List[Tuple[str, List[str], str, str]]:
+    """The page's table: what, how it is shown for each job, by how much a second job differs, and whether that is better or worse."""
+    return [(row[0].what, [cell.shown for cell in row], *_difference(row)) for row in zip(*map(rows, all_jobs))]
 
 
-def table(all_figures: Sequence[Figures]) -> List[Tuple[str, List[str], str]]:
-    """The page's table: what, how it is shown for each trace, and by how much a second trace differs."""
-    lines = []
-    for row in zip(*map(rows, all_figures)):
-        numbers = [number for _, number, _ in row]
-        change = f"{100 * (numbers[1] / numbers[0] - 1):+.1f}%" if len(numbers) == 2 and numbers[0] else ""
-        lines.append((row[0][0], [shown for _, _, shown in row], change))
-    return lines
+def _difference(row: Sequence[Row]) -> Tuple[str, str]:
+    if len(row) != 2:
+        return "", ""
+    before, after = row
+    if before.percent:
+        change = f"{after.number - before.number:+.1f} points"
+    elif before.number and (after.number or before.better):
+        change = f"{100 * (after.number / before.number - 1):+.1f}%"
+    else:
+        return "", ""
+    same = abs(after.number - before.number) <= SAME * (100 if before.percent else before.number)
+    if same or not before.better:
+        return change, "same" if same else ""
+    return change, "better" if (after.number > before.number) == (before.better > 0) else "worse"
 
 
 def _times(figures: Figures) -> List[Tuple[float, float]]:

@@ -39,6 +39,19 @@ class Passage:
         return not any(math.isnan(t) for t in (self.ready, self.released, self.wire, self.drained, self.answered))
 
 
+@dataclass(frozen=True)
+class TracedBlock:
+    """Units that left one after the other because they fit the predicted interval: on which link, when, how many, their ``bytes``, and
+    the bytes ``predicted`` to fit."""
+
+    link: int
+    begin: float
+    end: float
+    units: int
+    bytes: int
+    predicted: int
+
+
 @dataclass
 class Trace:
     """A trace: what its head says, and by iteration what was recorded.
@@ -50,6 +63,7 @@ class Trace:
     passages : number -> the units' passages, by unit.
     wires : number -> times in which a link carried a unit: (link, begin, end).
     steps : number -> (step, begin, end, units, bytes).
+    blocks : number -> the gradient blocks.
     gaps : times (begin, end) in which no gradient waited or was on its way.
     rates : by link, the last one known (bytes/s).
     lost : events that did not fit the recorder's buffer.
@@ -62,6 +76,7 @@ class Trace:
     passages: Dict[int, Dict[int, Passage]] = field(default_factory=dict)
     wires: Dict[int, List[Tuple[int, float, float]]] = field(default_factory=dict)
     steps: Dict[int, List[Tuple[int, float, float, int, int]]] = field(default_factory=dict)
+    blocks: Dict[int, List[TracedBlock]] = field(default_factory=dict)
     gaps: List[Tuple[float, float]] = field(default_factory=list)
     rates: Dict[int, float] = field(default_factory=dict)
     lost: int = 0
@@ -132,7 +147,10 @@ class _Reader:
             trace.steps.setdefault(iteration, []).append((int(args["step"]), begin, end, int(args["units"]), int(args["bytes"])))
         elif row == GAP_ROW:
             trace.gaps.append((begin, end))
-        elif row >= LINK_ROW and "block" not in args:
+        elif row >= LINK_ROW and "block" in args:
+            block = TracedBlock(row - LINK_ROW, begin, end, int(args["units"]), int(args["bytes"]), int(args["predicted"]))
+            trace.blocks.setdefault(iteration, []).append(block)
+        elif row >= LINK_ROW:
             trace.wires.setdefault(iteration, []).append((row - LINK_ROW, begin, end))
             if name in self._by_name:
                 self._passage(iteration, self._by_name[name]).wire = begin

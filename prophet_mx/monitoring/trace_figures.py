@@ -104,6 +104,12 @@ class Figures:
         """The median share of the time in which the links carried bytes."""
         return self.middle([iteration.utilisation for iteration in self.iterations])
 
+    @property
+    def computing(self) -> float:
+        """The median time of an iteration in which the worker can compute: all of it but the time stalled. Of a worker that others wait
+        for it is longer than theirs."""
+        return self.middle([iteration.seconds - iteration.parts["stalled"] for iteration in self.iterations])
+
     def part(self, name: str) -> float:
         """The median length of a part."""
         return self.middle([iteration.parts[name] for iteration in self.iterations])

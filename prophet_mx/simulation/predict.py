@@ -41,7 +41,7 @@ def predicted_seconds(
 
     Parameters
     ----------
-    profile : with compute times; see :mod:`prophet_mx.simulation.compute_times` for one that was recorded.
+    profile : with compute times; see :mod:`prophet_mx.profiling.compute_times` for one that was recorded.
     rate : what TCP carries over every machine's link, each way (bytes/s).
     policy : one of :data:`prophet_mx.simulation.simulator.POLICIES`; ``plain`` is stock MXNet.
     costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None for :data:`COSTS`.

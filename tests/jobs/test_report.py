@@ -1,14 +1,18 @@
 """prophet-mx report of a real job: figures that add up, and a page that a browser shows."""
 
+import re
 import shutil
+from xml.etree import ElementTree
 
 import pytest
 
+from prophet_mx.monitoring.report_shapes import INKS
 from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_figures import figures
 from support.cluster import run_cluster
 from support.commands import prophet_mx, run
 from support.paths import SCRIPTS
+from support.traces import straggling
 
 JOB = SCRIPTS / "timeline.py"
 LIMIT = 60  # seconds
@@ -53,30 +57,53 @@ def test_the_figures_of_a_real_job_add_up(traces):
         assert sum(step.bytes for step in found.steps) == pytest.approx(12 * 30_000 * 4, rel=0.2)
 
 
+def show(page, folder, *arguments):
+    """What Chromium makes of a page: with ``--dump-dom`` its content."""
+    profile = folder / f"user-{len(list(folder.glob('user-*')))}"
+    return run(CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments, page.as_uri(), expect=0).stdout
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
 def test_a_browser_shows_the_page(traces, tmp_path):
     image = pytest.importorskip("PIL.Image")
     page, shot = tmp_path / "r.html", tmp_path / "r.png"
     prophet_mx("report", *traces, "-o", page, expect=0)
-
-    def chromium(*arguments):
-        profile = tmp_path / f"user-{len(arguments)}"
-        return run(CHROMIUM, *FLAGS, f"--user-data-dir={profile}", *arguments, page.as_uri(), expect=0).stdout
-
-    content = chromium("--dump-dom")
+    content = show(page, tmp_path, "--dump-dom")
     for heading in (
-        "What an iteration is made of",
+        "Workers",
+        "In numbers",
+        "Iteration time",
         "Wait of the first layer",
+        "One iteration",
         "Link utilisation",
         "Step pattern",
-        "One iteration",
-        "Iteration time",
     ):
         assert f"<h2>{heading}</h2>" in content
-    assert content.count("<svg") == 9 and "layer11" in content and "NaN" not in content and "nan" not in content
-    chromium(f"--screenshot={shot}", "--window-size=1110,2400")
+    assert "layer11" in content and "NaN" not in content and "nan" not in content
+    assert re.search(r"The workers stall for .* of each .* iteration .*: the lower bound for this profile is about", content)
+    show(page, tmp_path, f"--screenshot={shot}", "--window-size=1110,2400")
     picture = image.open(shot).convert("RGB")
     assert picture.size == (1110, 2400)
     colours = {colour: count for count, colour in picture.getcolors(1 << 24)}
-    for colour in ((0x33, 0x65, 0x9E), (0xCC, 0x66, 0x11), (0x99, 0xC2, 0xE8), (0xD5, 0xD5, 0xD5)):  # both traces' bars, answers, waits
-        assert colours.get(colour, 0) > 200, colour
+    for name in ("backward", "compute", "answer", "wait"):  # without a pattern, and with one
+        assert colours.get(tuple(bytes.fromhex(INKS[name].colour[1:])), 0) > 200, name
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (Debian: apt-get install chromium)")
+def test_a_browser_shows_the_verdict_and_which_of_two_workers_is_slow(tmp_path):
+    page = tmp_path / "r.html"
+    prophet_mx("report", *straggling(tmp_path), "-o", page, expect=0)
+    [body] = re.findall(r"<body>.*</body>", show(page, tmp_path, "--dump-dom"), re.DOTALL)
+    shown = ElementTree.fromstring(body)
+
+    def texts(path):
+        return [" ".join("".join(element.itertext()).split()) for element in shown.iterfind(path)]
+
+    [verdict] = texts("p[@class='verdict']")
+    assert verdict.startswith("The workers stall for 26 ms to 46 ms of each 120 ms iteration (22% to 38%)")
+    assert "At most 15 ms are left to gain" in verdict and "the lower bound for this profile is about 105 ms" in verdict
+    assert texts("p[@class='straggler']") == [
+        "Worker 1 is a straggler: it computes for 94 ms of an iteration, 1.27 times as long as most of the others, which wait for it."
+    ]
+    rows = [[cell.text for cell in row] for row in shown.iterfind(".//table[@class='workers']//tr")][1:]
+    assert [(row[0], row[-1]) for row in rows] == [("worker 0", None), ("worker 1", "straggler")]

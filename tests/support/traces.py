@@ -8,9 +8,10 @@ def load(path):
         return json.load(file)
 
 
-def made(names=("first", "second"), iterations=5, policy="prophet"):
+def made(names=("first", "second"), iterations=5, policy="prophet", rank=0, late=0, own=0):
     """A trace as the timeline writes it. Every iteration takes 100 ms: 'second' is ready at 0 ms and takes the wire until 40, 'first' is
-    ready at 30, goes out from 40 to 50, is answered at 55 and unpacked at 56; 'second' is answered at 60, unpacked at 65."""
+    ready at 30, goes out from 40 to 50, is answered at 55 and unpacked at 56; 'second' is answered at 60, unpacked at 65. Both leave as
+    one block. Answers come ``late`` ms later than that, as do the iterations' ends, and 'first' becomes ready ``own`` ms later."""
     events = [
         {
             "ph": "M",
@@ -18,7 +19,7 @@ def made(names=("first", "second"), iterations=5, policy="prophet"):
             "pid": 1,
             "args": {
                 "format": "prophet_mx timeline 1",
-                "rank": 0,
+                "rank": rank,
                 "workers": 2,
                 "servers": 1,
                 "policy": policy,
@@ -45,15 +46,15 @@ def made(names=("first", "second"), iterations=5, policy="prophet"):
                     "name": name,
                     "pid": process,
                     "tid": row,
-                    "ts": 100_000 * number + 1000 * begin,
+                    "ts": (100_000 + 1000 * late) * number + 1000 * begin,
                     "dur": 1000 * (end - begin),
                     "args": {"iteration": number, **args},
                 }
             )
 
         for row, name, ready, released, drained, answered, landed, step in (
-            (2, names[1], 0, 0, 40, 60, 65, 0),
-            (1, names[0], 30, 35, 50, 55, 56, 1),
+            (2, names[1], 0, 0, 40, 60 + late, 65 + late, 0),
+            (1, names[0], 30 + own, 35 + own, 50 + own, 55 + late, 56 + late, 1),
         ):
             add("wait", row, ready, released, 2, step=step)
             add("wire", row, released, drained, 2, block=number)
@@ -63,9 +64,16 @@ def made(names=("first", "second"), iterations=5, policy="prophet"):
             if row == 2 and number:
                 add("compute gap", 3, -40, 0)
             add("step", 2, ready, ready, step=step, units=1, bytes=1_000_000 if row == 1 else 4_000_000)
+        add("block", 10, 0, 50 + own, block=number, units=2, bytes=5_000_000, step=0, predicted=6_000_000)
         if number + 1 < iterations:
-            add("iteration", 1, 0, 100)
+            add("iteration", 1, 0, 100 + late)
     return events
+
+
+def straggling(folder, late=20):
+    """The files of a job of two workers. Worker 1 computes for ``late`` ms longer until its last gradient, and worker 0 waits for it."""
+    jobs = made(rank=0, late=late), made(rank=1, late=late, own=late)
+    return [written(folder / f"job-{rank}.json", events) for rank, events in enumerate(jobs)]
 
 
 def written(path, events):

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from prophet_mx.errors import ConfigError
-from prophet_mx.simulation.compute_times import estimated_compute
+from prophet_mx.profiling.compute_times import estimated_compute
 from prophet_mx.simulation.predict import load_costs
 from support.commands import cli
 from support.paths import ROOT

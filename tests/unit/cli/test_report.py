@@ -5,7 +5,7 @@ import re
 import sys
 
 from support.commands import cli
-from support.traces import made, written
+from support.traces import made, straggling, written
 
 
 def test_a_page_loads_nothing_and_names_are_text(tmp_path):
@@ -16,7 +16,7 @@ def test_a_page_loads_nothing_and_names_are_text(tmp_path):
     assert (done.returncode, done.stdout, done.stderr) == (0, f"written: {page}\n", "")
     html = page.read_text()
     assert "<script" not in html and "&lt;script&gt;" in html
-    assert not re.search(r"https?:|src=|href=|url\(|@import", html)
+    assert not re.search(r"https?:|src=|href=|url\((?!#)|@import", html)
 
 
 def test_a_comparison_says_how_much_differs(tmp_path):
@@ -25,9 +25,18 @@ def test_a_comparison_says_how_much_differs(tmp_path):
     page = tmp_path / "r.html"
     assert cli("report", written(tmp_path / "slow.json", slow), written(tmp_path / "quick.json", made()), "-o", page).returncode == 0
     html = page.read_text()
-    assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>0 bit/s</td>" in html
+    assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>unknown</td>" in html
     assert html.count("slow.json") > 3 and html.count("quick.json") > 3
-    assert html.count("one iteration, a row per parameter") == 2
+    assert html.count("one iteration, 2 parameters") == 2
+
+
+def test_all_workers_of_a_job_are_on_one_page(tmp_path):
+    page = tmp_path / "r.html"
+    done = cli("report", *straggling(tmp_path), "-o", page)
+    assert (done.returncode, done.stderr) == (0, "")
+    html = page.read_text()
+    assert "<h1>prophet_mx: job-*.json</h1>" in html and "2 of 2 worker(s)" in html
+    assert html.count("<td>worker ") == 2 and "Worker 1 is a straggler" in html
 
 
 def test_without_the_template_engine_the_extra_is_named(monkeypatch, tmp_path):
@@ -45,10 +54,20 @@ def test_errors_of_the_command(tmp_path):
         ([tmp_path / "none.json"], 2, "No such file"),
         ([trace, foreign], 2, "not a trace"),
         ([trace, "-o", trace], 2, "it is a trace"),
-        ([trace, "-o", tmp_path / "no" / "r.html"], 1, "cannot be written"),
+        ([trace, trace, trace], 2, "traces of 3 jobs"),
+        ([trace, "-o", tmp_path / "no" / "r.html"], 2, "a folder that exists"),
     ):
         done = cli("report", *arguments)
         assert done.returncode == code and word in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
     assert json.loads(trace.read_text()) == made()
     shown = cli("report", "--help").stdout
-    assert "prophet-mx report fifo-0.json prophet-0.json -o report.html" in shown and "exit codes" in shown
+    assert "prophet-mx report trace-*.json -o report.html" in shown and "exit codes" in shown
+
+
+def test_a_page_that_cannot_be_written_is_code_1(tmp_path, monkeypatch):
+    def full(path, text):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("prophet_mx.cli.report.replace_text", full)
+    done = cli("report", written(tmp_path / "t.json", made()), "-o", tmp_path / "r.html")
+    assert done.returncode == 1 and done.stderr.endswith("cannot be written: No space left on device\n")

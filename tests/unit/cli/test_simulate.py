@@ -5,8 +5,8 @@ import csv
 import pytest
 
 from prophet_mx.errors import ConfigError
+from prophet_mx.profiling.compute_times import with_compute
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
-from prophet_mx.simulation.compute_times import with_compute
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from support.commands import cli
 from support.profiles import network_like

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import worker_rate
+from prophet_mx.profiling.compute_times import estimated_compute
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
-from prophet_mx.simulation.compute_times import estimated_compute
 from prophet_mx.simulation.predict import MARGIN, predict, predicted_seconds, useful_rates
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from prophet_mx.simulation.verdict import facts, verdict

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Optional, Tuple
 
 from ..errors import ConfigError, ProfileError
-from ..profiling.gradient_profile import GradientProfile
+from .gradient_profile import GradientProfile
 
 FEWEST_STEPS = 5  # from which a compute time is estimated
 

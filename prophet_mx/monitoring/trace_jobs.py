@@ -1,0 +1,133 @@
+"""Traces put together to jobs: which workers belong together, who of them is slow, and what the job could take at least. Times are seconds.
+
+What a worker computes is not recorded, but when it can compute is. A worker that all others wait for computes longer and stalls less
+than they do.
+"""
+
+import os
+import statistics
+from dataclasses import dataclass
+from typing import Callable, Dict, List, Sequence, Tuple
+
+from ..errors import ConfigError
+from ..planning.bound import lower_bound
+from ..profiling.compute_times import with_compute
+from ..profiling.gradient_profile import Gradient, GradientProfile
+from .trace_figures import Figures
+
+SLOW = 1.1  # times as long as the others computes a worker that is called a straggler
+MOST_JOBS = 2
+
+
+@dataclass(frozen=True)
+class Job:
+    """The workers of one job whose traces are here, in the order of their files; ``bound`` is the least time of an iteration."""
+
+    name: str
+    workers: List[Figures]
+    bound: float
+
+    @property
+    def seconds(self) -> float:
+        """Of an iteration, the median over the workers."""
+        return self.middle(lambda worker: worker.seconds)
+
+    @property
+    def stalls(self) -> Tuple[float, float]:
+        """The least and the longest time stalled in an iteration, among the workers."""
+        stalls = [worker.part("stalled") for worker in self.workers]
+        return min(stalls), max(stalls)
+
+    @property
+    def slowest(self) -> Figures:
+        """The worker that computes longest."""
+        return max(self.workers, key=lambda worker: worker.computing)
+
+    @property
+    def stragglers(self) -> List[Figures]:
+        """The workers that compute longer than most of the others."""
+        usual = statistics.median_low([worker.computing for worker in self.workers])
+        return [worker for worker in self.workers if worker.computing > SLOW * usual]
+
+    @property
+    def delay(self) -> float:
+        """How many times as long as most of the others the slowest worker computes."""
+        usual = statistics.median_low([worker.computing for worker in self.workers])
+        return self.slowest.computing / usual if usual else 1.0
+
+    def middle(self, value: Callable[[Figures], float]) -> float:
+        """The median of a value over the workers."""
+        return statistics.median([value(worker) for worker in self.workers])
+
+
+def rank_of(figures: Figures) -> str:
+    """A worker's name: its rank in the job, as its trace says."""
+    return f"worker {figures.trace.head.get('rank')}"
+
+
+def jobs(all_figures: Sequence[Figures]) -> List[Job]:
+    """The jobs of some traces. A trace belongs to the job of the one before it if policy and machines are the same and the rank is new.
+
+    Raises
+    ------
+    ConfigError
+        they are traces of more than two jobs.
+    """
+    groups: List[List[Figures]] = []
+    seen: Dict[str, List[str]] = {}  # of the latest job: its facts -> its ranks
+    for figures in all_figures:
+        facts, rank = repr([figures.trace.head.get(fact) for fact in ("policy", "workers", "servers")]), rank_of(figures)
+        if rank in seen.get(facts, [rank]):
+            groups.append([])
+            seen = {facts: []}
+        groups[-1].append(figures)
+        seen[facts].append(rank)
+    if len(groups) > MOST_JOBS:
+        raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two that are compared")
+    names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
+    if len(set(names)) < len(names):
+        names = [_name([figures.trace.path for figures in group]) for group in groups]
+    return [Job(name, group, max(map(least_seconds, group))) for name, group in zip(names, groups)]
+
+
+def _name(names: Sequence[str]) -> str:
+    """What the names of a job's files have in common."""
+    if len(names) == 1:
+        return names[0]
+    begin = os.path.commonprefix(names)  # noqa: RUF071  of the names' letters
+    end = os.path.commonprefix([name[len(begin) :][::-1] for name in names])[::-1]  # noqa: RUF071
+    return f"{begin}*{end}"
+
+
+def least_seconds(figures: Figures) -> float:
+    """The lower bound of a worker's iteration, from its own sizes, ready times and measured rate: what no order of sending beats, if the
+    worker's compute takes as long as it could take in these iterations."""
+    profile, rate = _profile(figures), _rate(figures)
+    if figures.computing <= profile.step_times()[-1] or rate <= 0:
+        return figures.seconds
+    return min(figures.seconds, lower_bound(with_compute(profile, figures.computing), rate))
+
+
+def _profile(figures: Figures) -> GradientProfile:
+    """The job's profile as the trace shows it: parameters, most urgent first, with the medians of the times at which they became ready,
+    each a step of its own."""
+    trace = figures.trace
+    units: Dict[str, List[int]] = {}
+    for unit, facts in sorted(trace.units.items(), key=lambda item: item[1].rank):
+        units.setdefault(facts.parameter, []).append(unit)
+    sizes = [max(1, sum(trace.units[unit].bytes for unit in own)) for own in units.values()]
+    ready = []
+    for own in units.values():
+        times = [
+            max((trace.passages[iteration.number][unit].ready for unit in own if unit in trace.passages[iteration.number]), default=0.0)
+            for iteration in figures.iterations
+        ]
+        ready.append(figures.middle([max(0.0, time - iteration.begin) for time, iteration in zip(times, figures.iterations)]))
+    gradients = [Gradient(name, size, ready=time) for name, size, time in zip(units, sizes, ready)]
+    return GradientProfile("trace", tuple(gradients), tuple((index,) for index in sorted(range(len(ready)), key=ready.__getitem__)))
+
+
+def _rate(figures: Figures) -> float:
+    """Bytes/s of the worker's links together: as measured, or what they carried while they were busy."""
+    busy = figures.utilisation * figures.seconds
+    return figures.rate or (figures.middle([iteration.bytes for iteration in figures.iterations]) / busy if busy else 0.0)

@@ -1,0 +1,150 @@
+"""Wrong calls, as somebody new to the commands makes them, and what the commands answer: one line on stderr that names the command, and
+exit code 2."""
+
+import re
+import shlex
+from dataclasses import replace
+from textwrap import dedent
+
+import pytest
+
+from support.commands import cli
+from support.profiles import RESNET18, recorded
+from support.traces import made, written
+
+# A call, and below it, indented, what is answered. After an error in the arguments, ... stands for the hint to the command's own --help.
+CALLS = """
+train
+    prophet-mx: error: no command 'train'; commands: launch, simulate, predict, doctor, report ...
+predcit --model vgg16
+    prophet-mx: error: no command 'predcit'; did you mean 'predict'? ...
+--verson
+    prophet-mx: error: unknown option '--verson'; did you mean '--version'? ...
+predict --bandwidth 10Gbit
+    prophet-mx predict: error: one of the arguments --model --profile is required ...
+predict --model vgg16 --compute 250ms
+    prophet-mx predict: error: the following arguments are required: --bandwidth ...
+predict --model vgg16 --bandwidth 10Gbit
+    prophet-mx predict: error: --model vgg16 needs --compute, the time that an iteration of it computes on your machines, such as 250ms
+predict --model bert --compute 250ms --bandwidth 10Gbit
+    prophet-mx predict: error: argument --model: model 'bert' is not allowed; allowed: inceptionv3, mobilenetv2_1.0, resnet152_v1,
+    resnet18_v1, resnet50_v1, vgg16 ...
+predict --model resnet --compute 250ms --bandwidth 10Gbit
+    prophet-mx predict: error: argument --model: model 'resnet' is not allowed; allowed: resnet152_v1, resnet18_v1, resnet50_v1 ...
+predict --model vgg16 --profile job.json --compute 250ms --bandwidth 10Gbit
+    prophet-mx predict: error: argument --profile: not allowed with argument --model ...
+predict --model vgg16 --compute 250 ms --bandwidth 10Gbit
+    prophet-mx predict: error: unexpected argument 'ms' ...
+predict --model vgg16 --compute 0 --bandwidth 10Gbit
+    prophet-mx predict: error: argument --compute: '0' is not allowed; allowed: a time from 1 ns to 1e6 s such as 300ms ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbits
+    prophet-mx predict: error: argument --bandwidth: '10Gbits' is not allowed; allowed: a rate from 8 kbit/s to 80 Tbit/s such as 10Gbit,
+    1.25GB/s or 1.25e9 (bytes/s); b is bits, B is bytes ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit,
+    prophet-mx predict: error: argument --bandwidth: '' is not allowed; allowed: a rate from 8 kbit/s to 80 Tbit/s such as 10Gbit,
+    1.25GB/s or 1.25e9 (bytes/s); b is bits, B is bytes ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --wokers 8
+    prophet-mx predict: error: unknown option '--wokers'; did you mean '--workers'? ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8.5
+    prophet-mx predict: error: argument --workers: '8.5' is not allowed; allowed: a whole number from 1 to 100000 ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --servers 0
+    prophet-mx predict: error: argument --servers: '0' is not allowed; allowed: a whole number from 1 to 100000 ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --policy p3
+    prophet-mx predict: error: argument --policy: 'p3' is not allowed; allowed: plain, fifo, priority, prophet, credit, prophet-icpp21 ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs none.json
+    prophet-mx predict: error: --costs 'none.json' cannot be read: No such file or directory
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs three.json
+    prophet-mx predict: error: --costs 'three.json' is not allowed; allowed: a JSON object of rtt, message_bytes, message_seconds,
+    server_message_seconds, server_byte_seconds, jitter, straggler, copy_rate, copy_chunk
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --csv no/such/folder/out.csv
+    prophet-mx predict: error: argument --csv: 'no/such/folder/out.csv' is not allowed; allowed: a file in a folder that exists ...
+predict --profile none.json --bandwidth 10Gbit
+    prophet-mx predict: error: cannot read the profile 'none.json': No such file or directory
+predict --profile vgg16 --bandwidth 10Gbit
+    prophet-mx predict: error: --profile vgg16: there is no such file; --model vgg16 takes what ships
+predict --profile notes.txt --bandwidth 10Gbit
+    prophet-mx predict: error: notes.txt: not a complete JSON text: Expecting value: line 1 column 1 (char 0)
+predict --profile trace.json --bandwidth 10Gbit
+    prophet-mx predict: error: trace.json: not a profile of this version: its format is None, not 'prophet_mx profile 1'
+predict --profile few.json --bandwidth 10Gbit
+    prophet-mx predict: error: profile 'resnet18_v1' has no compute times, and with 2 step(s) they cannot be estimated; allowed: from 5
+    steps on, or with --compute, the time of an iteration without communication: PROPHET_LOG_EVERY shows about that for one worker and one
+    server on one machine
+predict --profile job.json --bandwidth 10Gbit --compute 1ms
+    prophet-mx predict: error: --compute 0.001 is not allowed; allowed: more than the 0.162614 s from the first to the last step of the
+    profile
+simulate job.json --bandwidth 10Gbit
+    prophet-mx simulate: error: one of the arguments --model --profile is required ...
+simulate --bandwidth --profile job.json
+    prophet-mx simulate: error: argument --bandwidth: expected one argument ...
+simulate --profile job.json --bandwidth 10Gbit --no-range
+    prophet-mx simulate: error: unknown option '--no-range' ...
+simulate --profile job.json --bandwidth 10Gbit --size inf
+    prophet-mx simulate: error: argument --size: 'inf' is not allowed; allowed: a number from 1e-06 to 1e+06 ...
+simulate --profile job.json --bandwidth 10Gbit --jitter 30%
+    prophet-mx simulate: error: argument --jitter: '30%' is not allowed; allowed: a number from 0 to 0.99 ...
+simulate --profile job.json --bandwidth 10Gbit --straggler 0.5
+    prophet-mx simulate: error: argument --straggler: '0.5' is not allowed; allowed: a number from 1 to 1000 ...
+simulate --profile job.json --bandwidth 10Gbit --rtt=-1ms
+    prophet-mx simulate: error: argument --rtt: '-1ms' is not allowed; allowed: a time from 0 to 1000 s such as 50us, 0.2ms or 0.001 ...
+simulate --profile job.json --bandwidth 10Gbit --overhead 1.5
+    prophet-mx simulate: error: argument --overhead: '1.5' is not allowed; allowed: a size from 0 to 1 MB such as 200 ...
+simulate --profile job.json --bandwidth 10Gbit --copy-rate 0
+    prophet-mx simulate: error: argument --copy-rate: '0' is not allowed; allowed: a rate from 8 kbit/s to 80 Tbit/s such as 10Gbit,
+    1.25GB/s or 1.25e9 (bytes/s); b is bits, B is bytes ...
+simulate --profile job.json --bandwidth 10Gbit --seed x
+    prophet-mx simulate: error: argument --seed: 'x' is not allowed; allowed: a whole number from 0 to 4294967296 ...
+simulate --profile job.json --bandwidth 10Gbit --iterations 0
+    prophet-mx simulate: error: argument --iterations: '0' is not allowed; allowed: a whole number from 1 to 1000 ...
+report
+    prophet-mx report: error: the following arguments are required: TRACE ...
+report none.json
+    prophet-mx report: error: none.json: cannot be read (No such file or directory)
+report notes.txt
+    prophet-mx report: error: notes.txt: damaged, or no trace: not a complete JSON text (Expecting value: line 1 column 1 (char 0))
+report job.json
+    prophet-mx report: error: job.json: not a trace of prophet_mx; PROPHET_TIMELINE=trace.json makes a job write one
+report trace.json -o trace.json
+    prophet-mx report: error: --output 'trace.json' is not allowed: it is a trace; allowed: another file
+report trace.json -o no/such/folder/report.html
+    prophet-mx report: error: argument -o/--output: 'no/such/folder/report.html' is not allowed; allowed: a file in a folder that exists ...
+launch -n two -- python train.py
+    prophet-mx launch: error: argument -n/--workers: 'two' is not allowed; allowed: a whole number from 1 to 512 ...
+doctor --scheduler node1
+    prophet-mx doctor: error: argument --scheduler: 'node1' is not allowed; allowed: HOST:PORT with a port from 1 to 65535 ...
+doctor 10.0.0.1:9091
+    prophet-mx doctor: error: unexpected argument '10.0.0.1:9091' ...
+"""
+TABLE = [(call, " ".join(answer.split())) for call, answer in re.findall(r"^(\S.*)\n((?:    .*\n)+)", dedent(CALLS), re.MULTILINE)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Where the calls are made: profiles, a trace and other files."""
+    path = tmp_path_factory.mktemp("calls")
+    recorded(RESNET18).save(str(path / "job.json"))
+    replace(recorded(RESNET18), steps=(tuple(range(20, 62)), tuple(range(20)))).save(str(path / "few.json"))
+    written(path / "trace.json", made())
+    (path / "notes.txt").write_text("not JSON")
+    (path / "three.json").write_text("[3]")
+    return path
+
+
+@pytest.mark.parametrize("call, answer", TABLE, ids=[call for call, _ in TABLE])
+def test_a_wrong_call_is_answered_with_one_line(call, answer, folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
+    done = cli(*shlex.split(call))
+    command = answer.partition(":")[0]
+    assert done.stderr == re.sub(r" \.\.\.$", f" ('{command} --help' explains)", answer) + "\n"
+    assert (done.returncode, done.stdout) == (2, "") and sorted(folder.iterdir()) == before
+
+
+def test_the_table_has_what_a_new_user_may_do_wrong_with_every_command():
+    assert len(TABLE) >= 30 and len(TABLE) == CALLS.count(": error: ")
+    assert {call.split()[0] for call, _ in TABLE} >= {"launch", "doctor", "predict", "simulate", "report"}
+
+
+def test_the_bare_command_explains_itself():
+    done = cli()
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == cli("--help").stdout
