@@ -26,14 +26,17 @@ columns:
   ratio    ms / bound
   speedup  time with stock MXNet ('plain', also called 'off') / time with this policy
 
---model has profiles of common models, as float32, to ask before any job of your own has run; a job keeps
-its own with PROPHET_PROFILE=job.json. Such a profile knows when gradients become ready, not how long forward takes. Without
---compute that is guessed from its steps, and said so, or refused if there are too few; the time
-of an iteration of one worker and one server on one machine is close to it. Give as the bandwidth
-what TCP payload really gets (goodput): about 94% of an Ethernet link's nominal rate. A worker and a
-server on one machine count as two machines. Messages cost nothing unless options or --costs say
-what: python -m benchmarks.validate_simulator --fit writes such a file. With --jitter, more than 8
-workers are simulated as 8 groups."""
+--model takes a profile that ships, as float32, so that you can ask before a job of your own
+has run. A job keeps its own profile with PROPHET_PROFILE=job.json, for --profile. It knows
+when gradients become ready, not how long forward takes. Without --compute that is guessed from
+its steps, or refused if there are too few; the time of an iteration of one worker and one
+server on one machine is close to it.
+
+Bandwidth is what TCP payload gets of each machine's link, each way (goodput): about 94% of an
+Ethernet link's nominal rate. (PROPHET_BANDWIDTH is another one: what a worker sends to one
+server.) A worker and a server on one machine count as two machines. Messages cost nothing
+unless options or --costs say what they cost: python -m benchmarks.validate_simulator --fit
+writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
 
 EXIT_CODES = """\
 exit codes:
@@ -87,7 +90,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add all options that both commands have."""
     _add_job(parser)
     _add_cluster(parser)
-    add = parser.add_argument
+    add = parser.add_argument_group("simulation and output").add_argument
     add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="seed of the jitter (default: 0)")
     add("--iterations", type=whole(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
     add("--json", action="store_true", help="print JSON in place of words and table: seconds, bytes/s")
@@ -95,15 +98,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_job(parser: argparse.ArgumentParser) -> None:
-    job = parser.add_mutually_exclusive_group(required=True)
-    job.add_argument(
+    job = parser.add_argument_group("job")
+    source = job.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "--model",
         type=checked(model_profile),
         metavar="NAME",
         help=f"a model whose profile ships: {', '.join(model_names())}; takes --compute, too",
     )
-    job.add_argument("--profile", metavar="FILE", help="profile of a job, as PROPHET_PROFILE keeps it")
-    add = parser.add_argument
+    source.add_argument("--profile", metavar="FILE", help="profile of a job, as PROPHET_PROFILE keeps it")
+    add = job.add_argument
     add(
         "--compute",
         type=compute_seconds,
@@ -127,11 +131,12 @@ def _policy(text: str) -> str:
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     count, zero = whole(MAX_MACHINES), "(default: 0)"
-    add = parser.add_argument
+    add = parser.add_argument_group("cluster").add_argument
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
-    add("--costs", metavar="FILE", help="JSON file of what messages cost (default: nothing); the options below override it")
+    add = parser.add_argument_group("what messages and copies cost, and how workers differ").add_argument
+    add("--costs", metavar="FILE", help="JSON file of such costs (default: nothing); the options below override it")
     add("--rtt", type=cost_seconds, metavar="TIME", help="round trip of the idle network " + zero)
     add(
         "--overhead",

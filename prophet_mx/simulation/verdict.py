@@ -23,6 +23,8 @@ class Verdict(NamedTuple):
 def verdict(prediction: Prediction) -> Verdict:
     """Whether scheduling helps on this cluster, and why."""
     best, gain = prediction.best, prediction.gain
+    if best == PLAIN:
+        return Verdict(False, best, gain, "No policy that schedules was asked for: --policy prophet compares.")
     if gain < MARGIN:
         return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))

@@ -82,6 +82,16 @@ def test_a_straggler_s_own_compute_is_no_stall():
     assert slow.stall("prophet") < 0.02 * slow.seconds["prophet"] and "the network is fast enough" in verdict(slow).sentence
 
 
+def test_without_a_policy_that_schedules_nothing_is_said_of_scheduling():
+    alone = predict(RESNET18, rate_for(1), policies=[])
+    assert verdict(alone).sentence.startswith("No policy that schedules was asked for") and not verdict(alone).helps
+    assert facts(alone)[
+        2
+    ] == f"gain   {alone.seconds['plain'] / alone.bound:.2f} times is the most that any order of sending can give (" + (
+        f"{1e3 * alone.bound:.4g} ms)"
+    )
+
+
 def test_messages_that_cost_too_much_are_another_reason():
     tiny = RESNET18.scaled(size=0.001)
     said = verdict(predict(tiny, rate_for(0.5, tiny), policies=["prophet"], costs={"server_message_seconds": 0.02}))
