@@ -3,7 +3,7 @@
 import math
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from .report_shapes import ALARM, INKS, LEFT, MUTED, PLOT, TEXT, Chart, Line, Rect, Shape, Text, ms, shorten, time_axis
+from .report_shapes import ALARM, INKS, LEFT, MUTED, PLOT, TEXT, Chart, Ink, Line, Rect, Shape, Text, ms, shorten, time_axis
 from .trace import Passage
 from .trace_figures import Figures, wires_between
 
@@ -48,14 +48,14 @@ def gantt(figures: Figures, seconds: float, shown: Sequence[str]) -> Chart:
         *_passages(figures, seconds, {parameter: top + pitch * row for row, parameter in enumerate(shown)}, pitch * 0.85),
     ]
     marks = (
-        (iteration.last_ready, "last gradient", "end"),
-        (iteration.first_there, "first layer's values: forward may begin", "start"),
-        (iteration.end, "next iteration", "end"),
+        (iteration.last_ready, "last gradient"),
+        (iteration.first_there, "first layer's values: forward may begin"),
+        (iteration.end, "next iteration"),
     )
-    for place, (at, what, anchor) in enumerate(marks):  # the last one below the others, which may be near
-        x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * (place == 2)
-        shapes += [Line(x, 0, x, y - 11, ALARM, "3 3"), Text(x, y, what, anchor, 11, ALARM)]
-    return Chart(height + 48, shapes, f"one iteration, {len(shown)} parameters")
+    for place, (at, what) in enumerate(marks):  # one below the other, as they may be near
+        x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * place
+        shapes += [Line(x, 0, x, y - 11, ALARM, "3 3"), Text(x, y, what, "end" if x > LEFT + PLOT / 2 else "start", 11, ALARM)]
+    return Chart(height + 62, shapes, f"one iteration, {len(shown)} parameters")
 
 
 def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
@@ -64,20 +64,22 @@ def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
     for step, at, to, units, size in figures.trace.steps.get(figures.median.number, []):
         width = max(3.0, (to - at) * scale)
         about = f"step {step}: after {ms(at - begin)}, {units} units, {size / 1e6:.3g} MB"
-        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, INKS["compute"], about)
+        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, Ink(MUTED), about)
 
 
 def _links(figures: Figures, seconds: float, links: int) -> Iterator[Shape]:
     """Of each link a row: the blocks, and in them the time in which it carried bytes."""
     iteration, scale = figures.median, PLOT / seconds
+    blocks = figures.trace.blocks.get(iteration.number, [])
     for link in range(links):
-        yield Text(LEFT - 8, 6 + BAND * (link + 2) - 7, f"link {link}: blocks", "end", 11, MUTED)
+        what = f"link {link}: blocks" if any(block.link == link for block in blocks) else f"link {link}"
+        yield Text(LEFT - 8, 6 + BAND * (link + 2) - 7, what, "end", 11, MUTED)
 
     def bar(link: int, at: float, to: float) -> Tuple[float, float, float]:
         at, to = max(0.0, at - iteration.begin), min(seconds, to - iteration.begin)
         return LEFT + at * scale, 6 + BAND * (link + 1), max(1.0, (to - at) * scale)
 
-    for block in figures.trace.blocks.get(iteration.number, []):
+    for block in blocks:
         if block.link < links:
             x, y, width = bar(block.link, block.begin, block.end)
             about = f"block of {block.units} units, {block.bytes / 1e3:.4g} KB; {block.predicted / 1e3:.4g} KB were predicted to fit"

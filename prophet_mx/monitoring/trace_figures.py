@@ -110,6 +110,11 @@ class Figures:
         for it is longer than theirs."""
         return self.middle([iteration.seconds - iteration.parts["stalled"] for iteration in self.iterations])
 
+    @property
+    def surely_computing(self) -> float:
+        """The median time of an iteration in which the worker has all that it needs. While values arrive it may compute or wait."""
+        return self.middle([iteration.parts["backward"] + iteration.parts["compute"] for iteration in self.iterations])
+
     def part(self, name: str) -> float:
         """The median length of a part."""
         return self.middle([iteration.parts[name] for iteration in self.iterations])

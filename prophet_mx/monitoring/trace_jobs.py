@@ -7,6 +7,7 @@ than they do.
 import os
 import statistics
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Callable, Dict, List, Sequence, Tuple
 
 from ..errors import ConfigError
@@ -15,22 +16,27 @@ from ..profiling.compute_times import with_compute
 from ..profiling.gradient_profile import Gradient, GradientProfile
 from .trace_figures import Figures
 
-SLOW = 1.1  # times as long as the others computes a worker that is called a straggler
+SLOW = 1.1  # times as long as the others computes a worker that is called a straggler,
+DELAYS = 0.04  # and longer by this share of an iteration at least
 MOST_JOBS = 2
 
 
 @dataclass(frozen=True)
 class Job:
-    """The workers of one job whose traces are here, in the order of their files; ``bound`` is the least time of an iteration."""
+    """The workers of one job whose traces are here, in the order of their files."""
 
     name: str
     workers: List[Figures]
-    bound: float
 
     @property
     def seconds(self) -> float:
         """Of an iteration, the median over the workers."""
         return self.middle(lambda worker: worker.seconds)
+
+    @cached_property
+    def bound(self) -> float:
+        """The least time of an iteration: the longest of the workers' own, as each waits for all."""
+        return min(self.seconds, max(map(least_seconds, self.workers)))
 
     @property
     def stalls(self) -> Tuple[float, float]:
@@ -47,7 +53,7 @@ class Job:
     def stragglers(self) -> List[Figures]:
         """The workers that compute longer than most of the others."""
         usual = statistics.median_low([worker.computing for worker in self.workers])
-        return [worker for worker in self.workers if worker.computing > SLOW * usual]
+        return [worker for worker in self.workers if worker.computing > max(SLOW * usual, usual + DELAYS * self.seconds)]
 
     @property
     def delay(self) -> float:
@@ -87,7 +93,7 @@ def jobs(all_figures: Sequence[Figures]) -> List[Job]:
     names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
     if len(set(names)) < len(names):
         names = [_name([figures.trace.path for figures in group]) for group in groups]
-    return [Job(name, group, max(map(least_seconds, group))) for name, group in zip(names, groups)]
+    return [Job(name, group) for name, group in zip(names, groups)]
 
 
 def _name(names: Sequence[str]) -> str:
@@ -100,12 +106,12 @@ def _name(names: Sequence[str]) -> str:
 
 
 def least_seconds(figures: Figures) -> float:
-    """The lower bound of a worker's iteration, from its own sizes, ready times and measured rate: what no order of sending beats, if the
-    worker's compute takes as long as it could take in these iterations."""
-    profile, rate = _profile(figures), _rate(figures)
-    if figures.computing <= profile.step_times()[-1] or rate <= 0:
+    """The lower bound of a worker's iteration, from its own sizes, ready times and measured rate: what no order of sending beats. How much
+    of forward a worker does while values arrive is not known; none of it is counted, so that the bound is rather too low than too high."""
+    profile, rate, compute = _profile(figures), _rate(figures), figures.surely_computing
+    if compute <= profile.step_times()[-1] or rate <= 0:
         return figures.seconds
-    return min(figures.seconds, lower_bound(with_compute(profile, figures.computing), rate))
+    return min(figures.seconds, lower_bound(with_compute(profile, compute), rate))
 
 
 def _profile(figures: Figures) -> GradientProfile:

@@ -85,11 +85,7 @@ def test_a_straggler_s_own_compute_is_no_stall():
 def test_without_a_policy_that_schedules_nothing_is_said_of_scheduling():
     alone = predict(RESNET18, rate_for(1), policies=[])
     assert verdict(alone).sentence.startswith("No policy that schedules was asked for") and not verdict(alone).helps
-    assert facts(alone)[
-        2
-    ] == f"gain   {alone.seconds['plain'] / alone.bound:.2f} times is the most that any order of sending can give (" + (
-        f"{1e3 * alone.bound:.4g} ms)"
-    )
+    assert facts(alone)[2].startswith(f"gain   {alone.seconds['plain'] / alone.bound:.2f} times is the most that any order of sending")
 
 
 def test_messages_that_cost_too_much_are_another_reason():
