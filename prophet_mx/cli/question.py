@@ -33,8 +33,8 @@ its steps, or refused if there are too few; the time of an iteration of one work
 server on one machine is close to it.
 
 Bandwidth is what TCP payload gets of each machine's link, each way (goodput): about 94% of an
-Ethernet link's nominal rate. (PROPHET_BANDWIDTH is another one: what a worker sends to one
-server.) A worker and a server on one machine count as two machines. Messages cost nothing
+Ethernet link's nominal rate. PROPHET_BANDWIDTH is something else: what one worker sends to
+one server. A worker and a server on one machine count as two machines. Messages cost nothing
 unless options or --costs say what they cost: python -m benchmarks.validate_simulator --fit
 writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
 
@@ -44,7 +44,8 @@ exit codes:
   1  the CSV file cannot be written
   2  wrong argument, or no usable profile"""
 
-# The options of what messages and copies cost, by field of Cluster; None where the field is not given.
+WARMUP = 5  # iterations before those that are measured
+# Options of what messages and copies cost, by field of Cluster: what is not given leaves the field as --costs has it.
 _COSTS = ("rtt", "message_bytes", "message_seconds", "server_message_seconds", "jitter", "straggler", "copy_rate")
 
 
@@ -58,7 +59,7 @@ class Question:
     compute : where these come from, in words.
     clusters : one for each number of workers and bandwidth.
     policies : to answer for.
-    effort : ``iterations`` and ``seed`` of :func:`~prophet_mx.simulation.simulator.simulate`.
+    effort : ``iterations``, ``warmup`` and ``seed`` of :func:`~prophet_mx.simulation.simulator.simulate`.
     """
 
     profile: GradientProfile
@@ -92,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_cluster(parser)
     add = parser.add_argument_group("simulation and output").add_argument
     add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="seed of the jitter (default: 0)")
-    add("--iterations", type=whole(1000), default=10, metavar="N", help="iterations to measure, after 5 others (default: 10)")
+    add("--iterations", type=whole(1000), default=10, metavar="N", help=f"iterations to measure, after {WARMUP} others (default: 10)")
     add("--json", action="store_true", help="print JSON in place of words and table: seconds, bytes/s")
     add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
 
@@ -198,7 +199,7 @@ def read(arguments: argparse.Namespace) -> Question:
         for workers in arguments.workers
         for bandwidth in arguments.bandwidth
     ]
-    effort = {"iterations": arguments.iterations, "warmup": 5, "seed": arguments.seed}
+    effort = {"iterations": arguments.iterations, "warmup": WARMUP, "seed": arguments.seed}
     return Question(profile, compute, clusters, list(dict.fromkeys(arguments.policy)), effort)
 
 

@@ -130,7 +130,7 @@ def figures(trace: Trace) -> Figures:
     Raises
     ------
     TraceError
-        it holds no whole iteration.
+        it holds no whole iteration, or its iterations take no time.
     """
     if not trace.units:
         raise TraceError(f"{trace.path}: shows no units: the job ended before its first gradient")
@@ -142,6 +142,8 @@ def figures(trace: Trace) -> Figures:
         raise TraceError(f"{trace.path}: shows no whole iteration; let the job run longer, or give it a higher PROPHET_TIMELINE_LIMIT")
     iterations = [_iteration(trace, number, first) for number in chosen]
     middle = statistics.median_low([iteration.seconds for iteration in iterations])
+    if middle <= 0:
+        raise TraceError(f"{trace.path}: its iterations take no time: it is damaged")
     median = next(iteration for iteration in iterations if iteration.seconds == middle)
     return Figures(trace, iterations, median, _steps(trace, [iteration.number for iteration in iterations]), first)
 

@@ -4,6 +4,7 @@ exit code 2."""
 import re
 import shlex
 from dataclasses import replace
+from importlib import import_module
 from textwrap import dedent
 
 import pytest
@@ -143,6 +144,18 @@ def test_a_wrong_call_is_answered_with_one_line(call, answer, folder, monkeypatc
 def test_the_table_has_what_a_new_user_may_do_wrong_with_every_command():
     assert len(TABLE) >= 30 and len(TABLE) == CALLS.count(": error: ")
     assert {call.split()[0] for call, _ in TABLE} >= {"launch", "doctor", "predict", "simulate", "report"}
+
+
+def test_a_command_that_needs_the_compiled_part_says_so_where_it_is_missing(monkeypatch):
+    def without(name, package):
+        if name == ".predict":
+            raise ImportError("no module", name="prophet_mx._core.scheduler")
+        return import_module(name, package)
+
+    monkeypatch.setattr("prophet_mx.cli.main.import_module", without)
+    done = cli("predict", "--help")
+    assert (done.returncode, done.stdout) == (2, "") and "'predict' needs the compiled part of prophet_mx" in done.stderr
+    assert "'prophet-mx doctor' says how to get it" in done.stderr
 
 
 def test_the_bare_command_explains_itself():

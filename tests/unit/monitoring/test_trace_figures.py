@@ -42,6 +42,10 @@ def no_whole_iteration():
     return [event for event in made() if event["name"] != "iteration"]
 
 
+def iterations_of_no_time():
+    return [dict(event, dur=0) if event["name"] == "iteration" else event for event in made()]
+
+
 @pytest.mark.parametrize(
     "content, word",
     [
@@ -57,6 +61,7 @@ def no_whole_iteration():
         ('[{"name": "prophet_mx", "args": {"format": "prophet_mx timeline 9"}}]', "this version reads"),
         (made()[:1], "shows no units"),
         (no_whole_iteration(), "shows no whole iteration"),
+        (iterations_of_no_time(), "take no time"),
         (made() + [{"ph": "X", "name": "wait"}], "damaged: event"),
         (made() + [3], "damaged: event"),
         (made() + [{"ph": "X", "name": "wait", "pid": 1, "tid": 1, "ts": -1, "dur": 1, "args": {"iteration": 1}}], "damaged: event"),
