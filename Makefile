@@ -49,7 +49,7 @@ CHECKOUT ?= ../mxnet
 UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
-SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*')
+SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*' -o -path '*/models/*')
 # To compile in place, outside of pip.
 COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
 

@@ -17,7 +17,14 @@ from .. import __version__
 from ..errors import ProphetError
 from ..exit_codes import EXIT_USAGE
 
-COMMANDS = ("launch", "simulate", "predict", "doctor", "report")
+COMMANDS = ("doctor", "predict", "launch", "report", "simulate")  # in the order in which a new user needs them
+
+_EPILOG = """\
+examples:
+  prophet-mx predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8
+  prophet-mx launch -n 2 -s 1 -- python train.py
+
+'prophet-mx COMMAND --help' explains each command."""
 
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
@@ -62,7 +69,8 @@ def parser() -> Parser:
     top = Parser(
         prog="prophet-mx",
         description="Tools for distributed training scheduled by prophet_mx.",
-        epilog="example: prophet-mx launch -n 2 -s 1 -- python train.py    ('prophet-mx COMMAND --help' explains each)",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     subparsers = top.add_subparsers(title="commands", metavar="COMMAND", dest="command_name")

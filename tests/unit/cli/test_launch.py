@@ -92,7 +92,7 @@ def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts):
 def test_help_shows_an_example_and_the_exit_codes():
     overview, launch = cli("--help"), cli("launch", "--help")
     assert overview.returncode == launch.returncode == 0
-    assert "example: prophet-mx launch -n 2 -s 1 -- python train.py" in overview.stdout
+    assert "  prophet-mx launch -n 2 -s 1 -- python train.py\n" in overview.stdout
     assert "prophet-mx launch -n 2 -s 1 -- python train.py" in launch.stdout
     for code in ("124", "130", "143"):
         assert code in launch.stdout
