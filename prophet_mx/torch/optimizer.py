@@ -57,6 +57,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         a setting has a wrong value, the ranks differ, or the model or the optimizer cannot be scheduled.
     """
 
+    # So that GradScaler unscales gradients and looks for infinite ones itself: it would tell a fused optimizer of them by attributes, which
+    # are gone when the updates are done.
+    _step_supports_amp_scaling = False
+
     def __init__(
         self,
         model: nn.Module,

@@ -346,14 +346,15 @@ def test_gradients_are_clipped_in_some_iterations():
     same(training)
 
 
+@pytest.mark.parametrize("fused", [False, True])
 @pytest.mark.parametrize("clipped", [False, True])
 @on_ranks(2)
-def test_grad_scaler(clipped):
-    """With a step that is skipped on all ranks, as one of them has an infinite gradient."""
+def test_grad_scaler(clipped, fused):
+    """With a step that is skipped on all ranks, as one of them has an infinite gradient. A fused optimizer can unscale by itself."""
 
     def training(method):
         model = net()
-        forward, optimizer = method.wrap(model, momentum(model))
+        forward, optimizer = method.wrap(model, torch.optim.Adam(model.parameters(), lr=0.01, fused=fused))
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, growth_interval=2)
         for place, batch in enumerate(batches(ITERATIONS, 4, WIDTH)):
             optimizer.zero_grad()
