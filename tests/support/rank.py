@@ -1,10 +1,6 @@
-"""One of the processes of :class:`support.ranks.Ranks`: runs what it is told, one call after another, each in a process group of its own.
+"""What runs in a process of :mod:`support.ranks`: one function after another, each in a process group of its own, or a script."""
 
-    python rank.py FD RANK SIZE
-
-FD is a socket that requests come from and answers go to. Whatever is printed goes to the process's own log.
-"""
-
+import ctypes
 import faulthandler
 import importlib.util
 import os
@@ -14,20 +10,41 @@ import threading
 import traceback
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import ModuleType
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 import torch
 import torch.distributed as dist
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[0] = str(TESTS)  # for what is imported later: support, and not what lies in it
-# Functions and classes of tests come by the names that pytest gives their modules: tests.pytorch.test_models. Last, as the checkout's own
-# prophet_mx is not built.
-sys.path.append(str(TESTS.parent))
-
 COLLECTIVE = 60  # seconds after which gloo gives up: longer than the parent waits for most calls
+
+
+def prepare(log: str, env: Mapping[str, str]) -> None:
+    """Whatever is printed goes to the file ``log``, also what is printed by compiled code."""
+    with open(log, "wb") as file:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(file.fileno(), stream.fileno())
+    os.environ.update(env)
+    torch.set_num_threads(1)
+
+
+def serve(parent: Connection, rank: int, size: int, log: str, env: Mapping[str, str]) -> None:
+    """Run what requests say, until there are no more."""
+    prepare(log, env)
+    faulthandler.register(signal.SIGUSR1)  # the parent sends it if no answer comes
+    while True:
+        try:
+            path, name, arguments, meeting, together = parent.recv()
+        except EOFError:
+            os._exit(0)  # what a failed call has left behind must not hold up the end
+        print(f"--- {name} {arguments}", flush=True)
+        try:
+            function = getattr(module_of(path), name)
+            answer = True, call(getattr(function, "__wrapped__", function), arguments, meeting, together, rank, size)
+        except BaseException:  # what pytest raises is no Exception
+            answer = False, traceback.format_exc()
+            print(answer[1], flush=True)
+        parent.send(answer)
 
 
 def module_of(path: str) -> ModuleType:
@@ -57,25 +74,9 @@ def call(function: Callable[..., Any], arguments: Any, meeting: str, together: b
     return result
 
 
-def main(fd: str, rank: str, size: str) -> None:
-    faulthandler.register(signal.SIGUSR1)  # the parent sends it if no answer comes
-    torch.set_num_threads(1)
-    with Connection(int(fd)) as parent:
-        while True:
-            try:
-                path, name, arguments, meeting, together = parent.recv()
-            except EOFError:
-                return
-            print(f"--- {name} {arguments}", flush=True)
-            try:
-                function = getattr(module_of(path), name)
-                answer = True, call(getattr(function, "__wrapped__", function), arguments, meeting, together, int(rank), int(size))
-            except BaseException:  # what pytest raises is no Exception
-                answer = False, traceback.format_exc()
-                print(answer[1], flush=True)
-            parent.send(answer)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
-    os._exit(0)  # what a failed call has left behind must not hold up the end
+def script(text: str, arguments: Any, log: str, env: Mapping[str, str]) -> None:
+    """Run a script as the interpreter would: it alone says how the process ends, and all that runs at an interpreter's end does."""
+    prepare(log, env)
+    sys.argv = ["script.py", *map(str, arguments)]
+    failed = ctypes.pythonapi.PyRun_SimpleString(text.encode())  # in __main__; does not return from sys.exit()
+    ctypes.pythonapi.Py_Exit(1 if failed else 0)

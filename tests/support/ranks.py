@@ -1,4 +1,5 @@
-"""Processes of a PyTorch job for tests: as many as there are ranks, kept for many calls, as starting them takes longer than most calls do.
+"""Processes of a PyTorch job for tests: as many as there are ranks, kept for many calls. Each is forked from one that has imported PyTorch,
+which takes longer than most tests do.
 
 A test decorated with :func:`on_ranks` is a function that all ranks run at once, each in its own process; it passes if it returns on all of
 them. Ranks that failed, or that did not answer in time, are ended, and the next call gets new ones.
@@ -6,24 +7,27 @@ them. Ranks that failed, or that did not answer in time, are ended, and the next
 
 import functools
 import inspect
+import multiprocessing
 import os
 import signal
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from prophet_mx.launcher.launch import free_port
+from support import rank as child
 from support.cluster import PACKAGE_PATH
 
-SCRIPT = Path(__file__).with_name("rank.py")
-START = 120  # seconds within which the processes have imported PyTorch, on a machine that is busy
+START = 120  # seconds within which PyTorch is imported, on a machine that is busy
 AFTER = 5  # seconds that the others get once a rank has failed
+
+PROCESSES = multiprocessing.get_context("forkserver")
+# torch._dynamo: the first optimizer imports it.
+PROCESSES.set_forkserver_preload(["torch._dynamo", "torch.nn.parallel", "prophet_mx.torch"])
 
 
 class RankError(AssertionError):
@@ -33,38 +37,24 @@ class RankError(AssertionError):
 class Ranks:
     """``size`` processes, numbered by rank; they start with the first call and end with :meth:`close`."""
 
-    def __init__(self, size: int, env: Optional[Mapping[str, str]] = None) -> None:
+    def __init__(self, size: int) -> None:
         self.size = size
-        self.env = dict(env or {})
-        self.processes: List[subprocess.Popen[bytes]] = []
+        self.processes: List[BaseProcess] = []
         self._parents: List[Connection] = []
         self._folder: Optional[tempfile.TemporaryDirectory[str]] = None
         self._calls = 0
 
     def start(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="prophet-test-")
-        env = {**os.environ, **environment(), **self.env}
         for rank in range(self.size):
-            ours, theirs = socket.socketpair()
-            with theirs, open(self._log(rank), "wb") as log:
-                self.processes.append(
-                    subprocess.Popen(
-                        [sys.executable, str(SCRIPT), str(theirs.fileno()), str(rank), str(self.size)],
-                        env=env,
-                        pass_fds=[theirs.fileno()],
-                        stdin=subprocess.DEVNULL,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                    )
-                )
-            self._parents.append(Connection(ours.detach()))
+            ours, theirs = PROCESSES.Pipe()
+            with theirs:
+                self.processes.append(started(child.serve, theirs, rank, self.size, self._log(rank), environment()))
+            self._parents.append(ours)
 
     def close(self) -> None:
         """End all processes, whatever they do."""
-        for process in self.processes:
-            process.kill()
-        for process in self.processes:
-            process.wait()
+        end(self.processes)
         for parent in self._parents:
             parent.close()
         self.processes, self._parents = [], []
@@ -130,7 +120,8 @@ class Ranks:
     def _show_stacks(self, ranks: List[int]) -> None:
         """Ranks that hang write into their logs what each of their threads does."""
         for rank in ranks:
-            self.processes[rank].send_signal(signal.SIGUSR1)
+            if self.processes[rank].is_alive():
+                os.kill(self.processes[rank].pid, signal.SIGUSR1)
         if ranks:
             time.sleep(0.5)
 
@@ -144,26 +135,37 @@ class Ranks:
             return log.read().rpartition("\n--- ")[2]
 
 
-def run_script(text: str, size: int = 2, *, timeout: float = 60, env: Optional[Mapping[str, str]] = None) -> List[Tuple[int, str]]:
+def started(target: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """A process that runs this function of :mod:`support.rank`."""
+    process = PROCESSES.Process(target=target, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def end(processes: List[BaseProcess]) -> None:
+    """End them, whatever they do."""
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join()
+
+
+def run_script(
+    text: str, size: int = 2, *, arguments: Sequence[object] = (), timeout: float = 60, env: Optional[Mapping[str, str]] = None
+) -> List[Tuple[Optional[int], str]]:
     """Run Python code as the script of a job: by rank, the exit code (None if it did not end by itself in time) and all output."""
     with tempfile.TemporaryDirectory(prefix="prophet-test-") as folder:
-        script = Path(folder, "script.py")
-        script.write_text(dedent(text), encoding="utf-8")
-        common = {**os.environ, **environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size)}
-        processes = []
-        for rank in range(size):
-            with open(Path(folder, f"log-{rank}"), "wb") as log:
-                own = {**common, "RANK": str(rank), **(env or {})}
-                command = [sys.executable, str(script)]
-                processes.append(subprocess.Popen(command, env=own, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT))
+        common = {**environment(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(size), **(env or {})}
+        logs = [Path(folder, f"log-{rank}") for rank in range(size)]
+        processes = [
+            started(child.script, dedent(text), arguments, str(log), {**common, "RANK": str(rank)}) for rank, log in enumerate(logs)
+        ]
         deadline = time.monotonic() + timeout
-        while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        codes = [process.poll() for process in processes]
         for process in processes:
-            process.kill()
-            process.wait()
-        return [(code, Path(folder, f"log-{rank}").read_text(encoding="utf-8", errors="replace")) for rank, code in enumerate(codes)]
+            process.join(max(0, deadline - time.monotonic()))
+        codes = [process.exitcode for process in processes]
+        end(processes)
+        return [(code, log.read_text(encoding="utf-8", errors="replace")) for code, log in zip(codes, logs)]
 
 
 def environment() -> Dict[str, str]:
