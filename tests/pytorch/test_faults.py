@@ -26,29 +26,32 @@ class PlannedError(Exception):
     """What backward raises below."""
 
 
-def kill(place):
-    if place == "killed":
+def kill(what, told):
+    """``told``: a path at which there is a file once the other rank has seen it."""
+    if what == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
-    if place == "raises":
+    if what == "raises":
         raise PlannedError
-    if place == "stops":
-        time.sleep(3 * ABORT)
+    if what == "stops":
+        while not told.exists():
+            time.sleep(0.02)
         os._exit(1)
 
 
-def until_the_fault(what, iteration):
+def until_the_fault(what, iteration, told):
     """Train; on rank 1, ``what`` happens in the middle of backward of this iteration. Returns on the others how long their last step took,
     and the error that it ended with."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
     optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=2, stall_abort=ABORT)
     for place, batch in enumerate(batches(50, 4, WIDTH)):
         if place == iteration and dist.get_rank() == 1:
-            model[1].register_full_backward_hook(lambda *_: kill(what))
+            model[1].register_full_backward_hook(lambda *_: kill(what, told))
         began = time.monotonic()
         try:
             step(model, optimizer, batch)
         except ProphetError as error:
             seconds = time.monotonic() - began
+            told.touch()
             with suppress(ProphetError):
                 optimizer.close()  # its threads end all the same
             return place, seconds, f"{type(error).__name__}: {error}"
@@ -57,8 +60,8 @@ def until_the_fault(what, iteration):
 
 @pytest.mark.parametrize("iteration", [1, 8], ids=["in warm-up", "by the plan"])
 @pytest.mark.parametrize("what", ["killed", "raises", "stops"])
-def test_the_others_end_with_an_error(what, iteration):
-    ranks, arguments = Ranks(2), {"what": what, "iteration": iteration}
+def test_the_others_end_with_an_error(what, iteration, tmp_path):
+    ranks, arguments = Ranks(2), {"what": what, "iteration": iteration, "told": tmp_path / "told"}
     try:
         answers, logs = ranks.attempt(__file__, "until_the_fault", arguments, timeout=ABORT + 2 * LATE, after=ABORT + LATE, together=False)
     finally:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from support.ranks import ranks
 from support.training import METHODS, batches, same
 
-WIDTH = 12
+WIDTH = 8
 LAYERS = 4
 
 # What a model does with its input, one after the other: (operation, which of its layers).
