@@ -3,13 +3,15 @@
     torchrun --nproc-per-node 2 train_digits.py
 
 Both trainings start alike, and with two ranks they end with the same weights, bit for bit. One machine's own network is too fast to
-show a gain: so the connections between the ranks are slowed down, which the kernel does for whoever asks.
+show a gain: so the connections between the ranks are slowed down, which the kernel does for whoever asks, until communication takes as
+long as computation.
 """
 
 import argparse
 import logging
 import os
 import socket
+import statistics
 import sys
 import time
 
@@ -37,7 +39,11 @@ def parse_args():
     parser.add_argument("--epochs", type=int, default=5, help="passes over the training images")
     parser.add_argument("--batch-size", type=int, default=32, help="images per rank and iteration")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
-    parser.add_argument("--rate", default="300Mbit", help="what each rank sends to another at most; 'off' for what the network has")
+    parser.add_argument(
+        "--rate",
+        default="auto",
+        help="what each rank sends to another at most, such as 300Mbit; 'auto' for as much time as computation takes, 'off' for no limit",
+    )
     parser.add_argument("--require-accuracy", type=float, default=0.95, help="exit with an error if the validation accuracy is lower")
     args = parser.parse_args()
     if "RANK" not in os.environ:
@@ -78,7 +84,40 @@ def slow_down(rate):
                 connection.setsockopt(socket.SOL_SOCKET, SO_MAX_PACING_RATE, rate)
 
 
-def train(scheduled, data, args):
+def iteration(model, optimizer, images, labels):
+    optimizer.zero_grad()
+    cross_entropy(model(images), labels).backward()
+    optimizer.step()
+
+
+def compute_seconds(data, args):
+    """What an iteration takes on the slowest rank without any communication."""
+    net = convnet()
+    optimizer = torch.optim.SGD(net.parameters(), lr=args.lr, momentum=0.9)
+    images, labels = (part[: args.batch_size] for part in data[:2])
+    dist.barrier()
+    times = []
+    for _ in range(2 * NOT_TIMED):
+        began = time.perf_counter()
+        iteration(net, optimizer, images, labels)
+        times.append(time.perf_counter() - began)
+    slowest = torch.tensor(statistics.median(times[NOT_TIMED:]))
+    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+    return slowest.item()
+
+
+def link(data, args):
+    """The links' rate in bytes/s, or None for no limit, and how it is told."""
+    ranks = dist.get_world_size()
+    if args.rate == "off" or ranks == 1:
+        return None, "links as they are"
+    sent = 2 * (ranks - 1) / ranks * sum(each.numel() * each.element_size() for each in convnet().parameters())  # by each rank
+    seconds = compute_seconds(data, args)
+    rate = sent / seconds if args.rate == "auto" else parse_rate(args.rate)
+    return int(rate), f"links of {format_rate(rate)}: communication takes {sent / rate / seconds:.1f} times as long as computation (rho)"
+
+
+def train(scheduled, data, rate, args):
     """Train from the same beginning by one of the methods: the model, its validation accuracy, and images per second of all ranks."""
     torch.manual_seed(0)
     net = convnet()
@@ -88,8 +127,8 @@ def train(scheduled, data, args):
     else:
         model = DistributedDataParallel(net)
     dist.barrier()
-    if args.rate != "off":
-        slow_down(int(parse_rate(args.rate)))
+    if rate is not None:
+        slow_down(rate)
 
     images, labels, validation_images, validation_labels = data
     ranks, each = dist.get_world_size(), args.batch_size
@@ -99,17 +138,15 @@ def train(scheduled, data, args):
         for batch in order[: TRAINING // ranks // each * each].split(each):
             if done == NOT_TIMED:
                 began = time.perf_counter()
-            optimizer.zero_grad()
-            cross_entropy(model(images[batch]), labels[batch]).backward()
-            optimizer.step()
+            iteration(model, optimizer, images[batch], labels[batch])
             done += 1
     net.eval()
     with torch.no_grad():  # waits for the last updates
         right = (net(validation_images).argmax(1) == validation_labels).float().mean().item()
-    rate = (done - NOT_TIMED) * each * ranks / (time.perf_counter() - began)
+    speed = (done - NOT_TIMED) * each * ranks / (time.perf_counter() - began)
     if scheduled:
         optimizer.close()
-    return net, right, rate
+    return net, right, speed
 
 
 def main():
@@ -118,14 +155,14 @@ def main():
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     data = digits()
-    results = [train(scheduled, data, args) for scheduled in (False, True)]
-    [(plain, right, rate), (net, our_right, our_rate)] = results
+    rate, told = link(data, args)
+    results = [train(scheduled, data, rate, args) for scheduled in (False, True)]
+    [(plain, right, speed), (net, our_right, our_speed)] = results
     same = all(torch.equal(*pair) for pair in zip(plain.state_dict().values(), net.state_dict().values()))
     if dist.get_rank() == 0:
-        link = "links as they are" if args.rate == "off" else f"links of {format_rate(parse_rate(args.rate))}"
-        print(f"{dist.get_world_size()} ranks, {link}")
-        print(f"DistributedDataParallel  validation accuracy {right:.4f}  {rate:,.0f} images/s")
-        print(f"ScheduledOptimizer       validation accuracy {our_right:.4f}  {our_rate:,.0f} images/s  {our_rate / rate:.2f} times")
+        print(f"{dist.get_world_size()} ranks, {told}")
+        print(f"DistributedDataParallel  validation accuracy {right:.4f}  {speed:,.0f} images/s")
+        print(f"ScheduledOptimizer       validation accuracy {our_right:.4f}  {our_speed:,.0f} images/s  {our_speed / speed:.2f} times")
         print(f"weights and statistics   {'the same, bit for bit' if same else 'not the same'}")
     ranks = dist.get_world_size()
     dist.destroy_process_group()
