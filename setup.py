@@ -27,4 +27,9 @@ CORE = [
     for source in sorted(glob("_ext/prophet_mx/_core/*.pyx"))
 ]
 
-setup(ext_modules=cythonize(CORE, include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}))
+JOBS = os.cpu_count() or 1
+
+setup(
+    ext_modules=cythonize(CORE, nthreads=JOBS, include_path=["_ext"], language_level=3, compiler_directives={"embedsignature": True}),
+    options={"build_ext": {"parallel": JOBS}},
+)
