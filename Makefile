@@ -13,11 +13,14 @@ EXTRAS  := $(MXNET),test,check,demo,report,metrics,tensorboard,docs
 VENV    := .venv
 PIP_OF   = $(1)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 PIP     := $(call PIP_OF,$(VENV))
+WHEEL   := $(VENV)/wheel/.built
 ARGS    ?=
 
 # Which PyTorch the tests of prophet_mx.torch run with: a requirement for pip.
 TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
+TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
+TORCH_WITH := torch,test
 
 # Cells of the comparisons; see benchmarks/comparison/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick
@@ -71,7 +74,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test test-torch bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
+.PHONY: help build demo lint check test torch test-torch bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
         fuzz check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -82,6 +85,7 @@ help:
 	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin'
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
+	@echo 'make torch   PyTorch alone, for that'
 	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
 	@echo 'make bench-full        all models, more rates, four workers and two servers, jitter: some hours'
 	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
@@ -123,7 +127,8 @@ check: lint
 test: build
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -n 2 --dist loadfile $(ARGS)
 
-# Each file of tests has processes of its own, as many as there are ranks.
+torch: $(TORCH_VENV)/.torch
+
 test-torch: $(TORCH_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
 
@@ -193,18 +198,32 @@ $(VENV)/.created $(TORCH_VENV)/.created:
 	printf "prophet_mx needs Python 3.8, 3.9, 3.10 or 3.11, and none was found:\n$$tried%s\n" \
 	  "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1
 
-# build/ is removed first: setuptools would put modules that no longer exist from there into the package. The emulated accelerator, which is
-# not part of it, is compiled in place.
-$(VENV)/.installed: $(VENV)/.created $(SOURCES)
+# The wheel that both environments install. build/ is removed first: setuptools would put modules that no longer exist from there into it.
+$(WHEEL): $(VENV)/.created $(SOURCES)
+	@echo 'building prophet_mx ...'
+	@rm -rf build $(@D)
+	@$(PIP) install $(COMPILER)
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(@D) .
+	@touch $@
+
+# A wheel of the version that is installed already would not be installed again without being forced.
+INSTALL = wheel=$$(echo $(dir $(WHEEL))*.whl) && $(1) --force-reinstall --no-deps "$$wheel" && $(1) "$$wheel[$(2)]"
+
+# The emulated accelerator, which is not part of the package, is compiled in place.
+$(VENV)/.installed: $(WHEEL)
 	@echo 'installing prophet_mx[$(EXTRAS)] into $(VENV) ...'
-	@rm -rf build
-	@$(PIP) install '.[$(EXTRAS)]' $(COMPILER)
+	@$(call INSTALL,$(PIP) install,$(EXTRAS))
 	@$(VENV)/bin/python benchmarks/testbed/setup.py -q build_ext --inplace
 	@touch $@
 
-# A new TORCH needs 'make clean', or another TORCH_VENV.
-$(TORCH_VENV)/.installed: $(TORCH_VENV)/.created $(SOURCES)
-	@echo 'installing $(TORCH) and prophet_mx[torch,test] into $(TORCH_VENV) ...'
-	@rm -rf build
-	@$(call PIP_OF,$(TORCH_VENV)) install '$(TORCH)' '.[torch,test]'
+# What is compiled of PyTorch is what the tests import: all of it would take longer. A new TORCH needs 'make clean', or another TORCH_VENV.
+$(TORCH_VENV)/.torch: $(TORCH_VENV)/.created
+	@echo 'installing $(TORCH) into $(TORCH_VENV) ...'
+	@$(TORCH_PIP) install --no-compile '$(TORCH)' numpy
+	@env -u PYTHONDONTWRITEBYTECODE $(TORCH_VENV)/bin/python -c 'import torch._dynamo, torch.distributed'
+	@touch $@
+
+$(TORCH_VENV)/.installed: $(TORCH_VENV)/.torch $(WHEEL)
+	@echo 'installing prophet_mx[$(TORCH_WITH)] into $(TORCH_VENV) ...'
+	@$(call INSTALL,$(TORCH_PIP) install --no-compile,$(TORCH_WITH))
 	@touch $@
