@@ -1,7 +1,4 @@
-"""From gradients to updates: who contributes what to which round of reductions, and who waits for what.
-
-A *round* is one pass through the order of units. Each backward pass that is reduced is one round, on every rank; a parameter contributes
-to a round once. So the ranks issue the same collectives in the same order, however their backward passes are timed.
+"""From gradients to updates: what backward, ``step()`` and ``zero_grad()`` do to each parameter, and who waits for what.
 
 =========== =============================================== ==================================================
 a parameter  meaning                                         left by
@@ -14,26 +11,23 @@ STEPPING     the update is under way; every use waits        the first use
 
 import logging
 import time
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
 from .guards import guard, plainly, unguard, unguard_gradient
-from .reducer import Reducer, lay_out
+from .rounds import Pieces, Rounds
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
 from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
 
-Pieces = Sequence[Tuple[int, int, int]]  # (parameter, start, stop), in elements
-LISTED = 8  # parameters in a message
-
 
 class Exchange:
-    """The state of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
+    """The state of all parameters of one optimizer. Everything but :meth:`_summed` runs in the user's threads.
 
     Parameters
     ----------
@@ -47,6 +41,7 @@ class Exchange:
         self.tracked = list(tracked)
         self.waiting = waiting
         self.updater = Updater(waiting)
+        self.rounds = Rounds(self.tracked, group, waiting, unused, self._summed, self.release)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
         self.sampling = False  # keep when gradients are ready, to see whether that has changed
@@ -54,12 +49,6 @@ class Exchange:
         self.uses: List[Tracked] = []  # by forward, in order
         self.last_uses: List[Tracked] = []  # the same, of the iteration before
         self.unseen: List[Tracked] = []  # parameters that no guard saw being used
-        self._group, self._unused = group, unused
-        self._scale = 1.0 / group.size()
-        self._round = self._count = 0
-        self._absent: List[Tracked] = []  # those that wait for the answers under way
-        self._answered = True  # no answers are under way: _absent and _used may change
-        self._reducer: Optional[Reducer] = None
         self._gradients_were_read = False
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -67,45 +56,17 @@ class Exchange:
     def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
         """Take a plan, at the end of ``step()``. All ranks take the same one after the same round."""
         self.finish()
-        if self._reducer is not None:
-            self._reducer.stop(60.0)
-        params = [tracked.param for tracked in self.tracked]
-        with plainly():
-            kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
-        ranges, views = lay_out(units, [param.detach() for param in params])
-        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
-        for tracked, view, keep in zip(self.tracked, views, kept):
-            if keep:
-                view.copy_(tracked.view)
-                with plainly():
-                    tracked.param.grad = view
-            tracked.view, tracked.units = view, []
-        for unit, pieces in enumerate(units):
-            for index, _, _ in pieces:
-                self.tracked[index].units.append(unit)
-        self._missing = [len(members) for members in self._members]
-        order = list(order)
-        if self._unused:
-            self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
-            ranges, order = [*ranges, self._used], [*order, len(units)]
-            self._members.append([])
-        self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
-
-    def observed_rate(self) -> Optional[float]:
-        """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""
-        return self._reducer.observed_rate() if self._reducer is not None else None
+        self.rounds.install(units, order)
 
     def finish(self) -> None:
         """Wait until nothing is under way. All updates are done, sums that nobody has asked for are in ``grad``, and the flat
         buffers are needed only for that."""
-        if self._reducer is None:
-            return
         self.synchronize()
         self.release_all()
         for tracked in self.tracked:
             if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
                 self.expose(tracked)
-            self._await_sum(tracked)
+            self.rounds.await_sum(tracked)
 
     # -- backward ----------------------------------------------------------------------------------------------------------
 
@@ -118,42 +79,16 @@ class Exchange:
         if not self.reducing:
             self._keep(tracked)
             return
-        if tracked.round == self._round:
+        if tracked.round == self.rounds.number:
             self.end_round()
-        if self._unused and not self._count:
-            self._guard_all()
-        self._await_sum(tracked)
+        if not self.rounds.count:
+            self.rounds.begin()
+        self.rounds.await_sum(tracked)
         gradient = tracked.param.grad if tracked.stage == IDLE else self._merged(tracked)
         if gradient.layout is not torch.strided or torch.is_grad_enabled():
             self._refuse(tracked, gradient)
-        self._put(tracked, gradient)
-        self._hand_over(tracked)
-
-    def _put(self, tracked: Tracked, gradient: torch.Tensor) -> None:
-        """Write this rank's part of the mean into the flat buffer."""
-        if gradient is tracked.view:
-            gradient.mul_(self._scale)
-        else:
-            torch.mul(gradient, self._scale, out=tracked.view)
-
-    def _hand_over(self, tracked: Tracked, besides: int = 0) -> None:
-        """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
-        waits for as well. The landing thread counts down from the moment in which a unit is ready."""
-        assert self._reducer is not None
-        if tracked.stage == IDLE:
-            tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
-        else:
-            with plainly():
-                tracked.param.grad = None
-        tracked.exposed, tracked.zero, tracked.touched, tracked.absent = False, KEPT, False, False
-        guard(tracked, SUMMING)
-        tracked.round = self._round
-        self._count += 1
-        tracked.unlanded = len(tracked.units) + besides
-        for unit in tracked.units:
-            self._missing[unit] -= 1
-            if not self._missing[unit]:
-                self._reducer.ready(unit)
+        self.rounds.put(tracked, gradient)
+        self.rounds.hand_over(tracked)
 
     def _merged(self, tracked: Tracked) -> torch.Tensor:
         """The gradient of a parameter that backward reaches again before ``step()``: the sum, and what was added here."""
@@ -167,7 +102,7 @@ class Exchange:
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
         if tracked.stage == SUMMING:
-            self._await_sum(tracked)
+            self.rounds.await_sum(tracked)
             merged = self._merged(tracked)
             with plainly():
                 tracked.param.grad = merged
@@ -195,58 +130,11 @@ class Exchange:
 
     def end_round(self) -> None:
         """The backward pass is over. CollectiveError if a parameter had no gradient, unless that is allowed."""
-        if not self._count:
+        if not self.rounds.count:
             return
-        if self._count < len(self.tracked) and not self._unused:
-            raise self._missing_gradients()
-        if self._unused:
-            self._fill()
+        self.rounds.end()
         if self.recording or self.sampling:
             self.samples.append([tracked.ready if not tracked.absent else None for tracked in self.tracked])
-        self._round += 1
-        self._count = 0
-
-    def _missing_gradients(self) -> CollectiveError:
-        names = [tracked.name for tracked in self.tracked if tracked.round != self._round]
-        listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
-        return CollectiveError(
-            f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
-            "find_unused_parameters=True; if backward raised an error, the job cannot go on"
-        )
-
-    def _guard_all(self) -> None:
-        """A round begins in which some parameters may have no gradient here and still get one from other ranks."""
-        for tracked in self.tracked:
-            if tracked.stage == IDLE:
-                tracked.exposed = True
-                guard(tracked, SUMMING)
-
-    def _fill(self) -> None:
-        """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
-        self.waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
-        self._absent = [tracked for tracked in self.tracked if tracked.round != self._round]
-        used = torch.ones(len(self.tracked), dtype=torch.int32)
-        for tracked in self._absent:
-            self._fill_one(tracked, used)
-        self._used.copy_(used)
-        self._answered = False
-        assert self._reducer is not None
-        self._reducer.ready(len(self._members) - 1)
-
-    def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
-        if tracked.stage == STEPPING:
-            self.release(tracked)
-        self._await_sum(tracked)
-        touched = tracked.touched
-        with plainly():
-            gradient = tracked.param.grad if tracked.exposed or tracked.stage == IDLE else None
-            if gradient is None:
-                tracked.view.zero_()
-            else:
-                self._put(tracked, gradient)
-        used[tracked.index] = int(touched)
-        self._hand_over(tracked, 1)  # the answers of all ranks
-        tracked.absent = not touched
 
     def begin_forward(self) -> None:
         """The model's forward begins: what backward had to contribute has been contributed."""
@@ -258,21 +146,10 @@ class Exchange:
 
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
-    def _landed(self, unit: int) -> None:
-        """A unit is reduced. In the landing thread."""
-        answers = self._used.tolist() if self._unused and unit == len(self._members) - 1 else None
-        with self.waiting.condition:
-            members = self._members[unit] if answers is None else self._absent
-            if answers is None:
-                self._missing[unit] = len(members)
-            for tracked in members:
-                if answers is not None and answers[tracked.index]:
-                    tracked.absent = False
-                tracked.unlanded -= 1
-                if not tracked.unlanded and tracked.pending:
-                    self._ripe(tracked)
-            self._answered = self._answered or answers is not None
-            self.waiting.condition.notify_all()
+    def _summed(self, tracked: Tracked) -> None:
+        """The sum of a parameter is there. In the landing thread, which holds the lock."""
+        if tracked.pending:
+            self._ripe(tracked)
 
     def _ripe(self, tracked: Tracked) -> None:
         """The sum of a parameter whose update is asked for is there. The lock is held."""
@@ -280,10 +157,6 @@ class Exchange:
             tracked.gradient, tracked.pending = None, False
             return
         self.updater.ripe(tracked)
-
-    def _await_sum(self, tracked: Tracked) -> None:
-        if tracked.unlanded:
-            self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
 
     def release(self, tracked: Tracked) -> None:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
@@ -297,14 +170,14 @@ class Exchange:
 
     def expose(self, tracked: Tracked) -> None:
         """Return when the sum is there, in the parameter's own ``grad``: somebody reads it before ``step()``."""
-        if self._count and self._count < len(self.tracked):
+        if self.rounds.count and self.rounds.count < len(self.tracked):
             if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
                 raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
             self.end_round()
         if tracked.unlanded and not self._gradients_were_read and not self.recording:
             self._gradients_were_read = True
             logger.info("gradients are read before step(), as for clipping: each iteration waits there until all sums have arrived")
-        self._await_sum(tracked)
+        self.rounds.await_sum(tracked)
         if not tracked.exposed and not tracked.absent:
             with plainly():
                 tracked.param.grad = tracked.view
@@ -323,11 +196,11 @@ class Exchange:
 
     def under_way(self) -> bool:
         """Whether collectives have been started, or updates asked for, that are not done."""
-        return any(tracked.pending or tracked.unlanded and self._round for tracked in self.tracked)
+        return any(tracked.pending or tracked.unlanded and self.rounds.number for tracked in self.tracked)
 
     def in_backward(self) -> bool:
         """Whether a backward pass has begun and not given all gradients: it raised."""
-        return 0 < self._count < len(self.tracked)
+        return 0 < self.rounds.count < len(self.tracked)
 
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has asked for are done."""
@@ -426,7 +299,7 @@ class Exchange:
 
     def close(self, patience: float) -> bool:
         """End the threads; False if they have not ended within ``patience`` seconds each."""
-        ended = self._reducer is None or self._reducer.stop(patience)
+        ended = self.rounds.stop(patience)
         ended = self.updater.stop(patience) and ended
         with self.waiting.condition:
             self.waiting.closed = True

@@ -299,7 +299,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange.sampling = self._until_look < FOLLOW_SPAN
         if self._until_look == 0:
             self._until_look = FOLLOW_EVERY
-            if self._planner.drifted(exchange.samples, exchange.observed_rate(), self._control):
+            if self._planner.drifted(exchange.samples, exchange.rounds.observed_rate(), self._control):
                 self._take_plan(exchange, exchange.samples)
             exchange.samples.clear()
 

@@ -1,0 +1,189 @@
+"""Rounds of reductions: who contributes what, and whose sum is there.
+
+A *round* is one pass through the order of units. Each backward pass that is reduced is one round, on every rank; a parameter contributes
+to a round once. So the ranks issue the same collectives in the same order, however their backward passes are timed.
+"""
+
+from typing import Callable, List, Optional, Sequence, Tuple
+
+import torch
+import torch.distributed as dist
+
+from ..errors import CollectiveError
+from .guards import guard, plainly
+from .reducer import Reducer, lay_out
+from .tracked import IDLE, KEPT, STEPPING, SUMMING, Tracked
+from .waiting import Waiting
+
+Pieces = Sequence[Tuple[int, int, int]]  # (parameter, start, stop), in elements
+LISTED = 8  # parameters in a message
+
+
+class Rounds:
+    """The sums of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
+
+    Parameters
+    ----------
+    tracked : the parameters, in the order of the model.
+    group : the process group that carries the collectives, and nothing else meanwhile.
+    waiting : the lock, and the error.
+    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    summed : called with a parameter whose sum is there, under the lock, in the landing thread.
+    release : called with a parameter whose update has to be done first, in the user's thread.
+    """
+
+    def __init__(
+        self,
+        tracked: List[Tracked],
+        group: dist.ProcessGroup,
+        waiting: Waiting,
+        unused: bool,
+        summed: Callable[[Tracked], None],
+        release: Callable[[Tracked], None],
+    ) -> None:
+        self.tracked = tracked
+        self.waiting = waiting
+        self.number = self.count = 0  # the round, and the parameters that have contributed to it
+        self._group, self._unused, self._summed, self._release = group, unused, summed, release
+        self._scale = 1.0 / group.size()
+        self._absent: List[Tracked] = []  # those that wait for the answers under way
+        self._answered = True  # no answers are under way: _absent and _used may change
+        self._reducer: Optional[Reducer] = None
+
+    def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
+        """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
+        if self._reducer is not None:
+            self._reducer.stop(60.0)
+        params = [tracked.param for tracked in self.tracked]
+        with plainly():
+            kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
+        ranges, views = lay_out(units, [param.detach() for param in params])
+        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
+        for tracked, view, keep in zip(self.tracked, views, kept):
+            if keep:
+                view.copy_(tracked.view)
+                with plainly():
+                    tracked.param.grad = view
+            tracked.view, tracked.units = view, []
+        for unit, pieces in enumerate(units):
+            for index, _, _ in pieces:
+                self.tracked[index].units.append(unit)
+        self._missing = [len(members) for members in self._members]
+        order = list(order)
+        if self._unused:
+            self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
+            ranges, order = [*ranges, self._used], [*order, len(units)]
+            self._members.append([])
+        self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
+
+    def observed_rate(self) -> Optional[float]:
+        """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""
+        return self._reducer.observed_rate() if self._reducer is not None else None
+
+    def stop(self, patience: float) -> bool:
+        """End the threads; False if they have not ended within ``patience`` seconds."""
+        return self._reducer is None or self._reducer.stop(patience)
+
+    # -- contributions -----------------------------------------------------------------------------------------------------
+
+    def put(self, tracked: Tracked, gradient: torch.Tensor) -> None:
+        """Write this rank's part of the mean into the flat buffer."""
+        if gradient is tracked.view:
+            gradient.mul_(self._scale)
+        else:
+            torch.mul(gradient, self._scale, out=tracked.view)
+
+    def hand_over(self, tracked: Tracked, besides: int = 0) -> None:
+        """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
+        waits for as well. The landing thread counts down from the moment in which a unit is ready."""
+        assert self._reducer is not None
+        if tracked.stage == IDLE:
+            tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
+        else:
+            with plainly():
+                tracked.param.grad = None
+        tracked.exposed, tracked.zero, tracked.touched, tracked.absent = False, KEPT, False, False
+        guard(tracked, SUMMING)
+        tracked.round = self.number
+        self.count += 1
+        tracked.unlanded = len(tracked.units) + besides
+        for unit in tracked.units:
+            self._missing[unit] -= 1
+            if not self._missing[unit]:
+                self._reducer.ready(unit)
+
+    def begin(self) -> None:
+        """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
+        if self._unused:
+            for tracked in self.tracked:
+                if tracked.stage == IDLE:
+                    tracked.exposed = True
+                    guard(tracked, SUMMING)
+
+    def end(self) -> None:
+        """All that backward had to contribute has been contributed. CollectiveError if a parameter had no gradient, unless that is
+        allowed."""
+        if self.count < len(self.tracked) and not self._unused:
+            raise self._missing_gradients()
+        if self._unused:
+            self._fill()
+        self.number += 1
+        self.count = 0
+
+    def _missing_gradients(self) -> CollectiveError:
+        names = [tracked.name for tracked in self.tracked if tracked.round != self.number]
+        listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+        return CollectiveError(
+            f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
+            "find_unused_parameters=True; if backward raised an error, the job cannot go on"
+        )
+
+    def _fill(self) -> None:
+        """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
+        self.waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
+        self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
+        used = torch.ones(len(self.tracked), dtype=torch.int32)
+        for tracked in self._absent:
+            self._fill_one(tracked, used)
+        self._used.copy_(used)
+        self._answered = False
+        assert self._reducer is not None
+        self._reducer.ready(len(self._members) - 1)
+
+    def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
+        if tracked.stage == STEPPING:
+            self._release(tracked)
+        self.await_sum(tracked)
+        touched = tracked.touched
+        with plainly():
+            gradient = tracked.param.grad if tracked.exposed or tracked.stage == IDLE else None
+            if gradient is None:
+                tracked.view.zero_()
+            else:
+                self.put(tracked, gradient)
+        used[tracked.index] = int(touched)
+        self.hand_over(tracked, 1)  # the answers of all ranks
+        tracked.absent = not touched
+
+    # -- sums --------------------------------------------------------------------------------------------------------------
+
+    def await_sum(self, tracked: Tracked) -> None:
+        """Return when the sum of this parameter's gradients is there."""
+        if tracked.unlanded:
+            self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+
+    def _landed(self, unit: int) -> None:
+        """A unit is reduced. In the landing thread."""
+        answers = self._used.tolist() if self._unused and unit == len(self._members) - 1 else None
+        with self.waiting.condition:
+            members = self._members[unit] if answers is None else self._absent
+            if answers is None:
+                self._missing[unit] = len(members)
+            for tracked in members:
+                if answers is not None and answers[tracked.index]:
+                    tracked.absent = False
+                tracked.unlanded -= 1
+                if not tracked.unlanded:
+                    self._summed(tracked)
+            self._answered = self._answered or answers is not None
+            self.waiting.condition.notify_all()
