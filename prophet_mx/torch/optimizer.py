@@ -21,16 +21,14 @@ from ..policies import OFF
 from . import agreement, refusals
 from .exchange import Exchange
 from .guards import register, unguard, unregister
+from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
 from .tracked import Tracked
-from .waiting import Waiting, as_collective_error
+from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
 
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
-FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
-FOLLOW_EVERY = 100  # iterations between two such looks later
-FOLLOW_SPAN = 3  # iterations that are looked at
 EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
 
 _open: "weakref.WeakSet[ScheduledOptimizer]" = weakref.WeakSet()
@@ -81,7 +79,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._config = config
         self._pid = os.getpid()
         self._iteration = 0
-        self._until_look = FIRST_LOOK
         self._logged: Optional[Tuple[float, float]] = None  # at the last line of statistics: the time, and seconds waited until then
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
@@ -102,7 +99,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for each in tracked:
             register(each, self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
-        self._planner = agreement.Planner(self._group, tracked, config)
+        planner = agreement.Planner(self._group, tracked, config)
+        self._learner = Learner(self._exchange, planner, config, self._control)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         _open.add(self)
@@ -184,11 +182,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         else:
             self._step_at_once(self._exchange)
         self._iteration += 1
-        with as_collective_error():
-            if self._exchange.recording:
-                self._warm_up(self._exchange)
-            else:
-                self._follow(self._exchange)
+        self._learner.iteration_ends()
         if self._config.log_every and self._iteration % self._config.log_every == 0:
             self._log_statistics(self._exchange)
         return loss
@@ -260,17 +254,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange.gather()
         self.optimizer.step()
 
-    def _warm_up(self, exchange: Exchange) -> None:
-        """Until there is a plan, iterations are finished one by one."""
-        exchange.synchronize()
-        if self._config.policy == OFF:
-            exchange.samples.clear()
-            return
-        if len(exchange.samples) <= self._config.warmup:
-            return
-        self._take_plan(exchange, exchange.samples[1:])
-        exchange.recording = False
-
     def _log_statistics(self, exchange: Exchange) -> None:
         now, waited, every = time.perf_counter(), exchange.waiting.seconds, self._config.log_every
         if self._logged is not None:
@@ -283,25 +266,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 1e3 * (waited - before) / every,
             )
         self._logged = now, waited
-
-    def _take_plan(self, exchange: Exchange, samples: List[List[Optional[float]]]) -> None:
-        places = {
-            index: place for place, index in enumerate(dict.fromkeys(each.index for each in chain(exchange.last_uses, exchange.tracked)))
-        }
-        exchange.finish()
-        plan = self._planner.plan(samples, [places[each.index] for each in exchange.tracked])
-        exchange.install(*plan)
-        exchange.samples.clear()
-
-    def _follow(self, exchange: Exchange) -> None:
-        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the plan's numbers have changed."""
-        self._until_look -= 1
-        exchange.sampling = self._until_look < FOLLOW_SPAN
-        if self._until_look == 0:
-            self._until_look = FOLLOW_EVERY
-            if self._planner.drifted(exchange.samples, exchange.rounds.observed_rate(), self._control):
-                self._take_plan(exchange, exchange.samples)
-            exchange.samples.clear()
 
 
 def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:

@@ -1,0 +1,69 @@
+"""When a plan is made: after the warm-up, and again when its numbers have changed. All ranks do so after the same iteration."""
+
+from itertools import chain
+from typing import List, Optional
+
+import torch.distributed as dist
+
+from ..config import Config
+from ..policies import OFF
+from .agreement import Planner
+from .exchange import Exchange
+from .waiting import as_collective_error
+
+FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
+FOLLOW_EVERY = 100  # iterations between two such looks later
+FOLLOW_SPAN = 3  # iterations that are looked at
+
+
+class Learner:
+    """Makes the plans of an exchange of what its iterations show. Called in the thread that calls ``step()``.
+
+    Parameters
+    ----------
+    exchange, planner, config : those of the optimizer.
+    control : the group for what this thread sends while collectives are under way.
+    """
+
+    def __init__(self, exchange: Exchange, planner: Planner, config: Config, control: dist.ProcessGroup) -> None:
+        self._exchange, self._planner, self._config, self._control = exchange, planner, config, control
+        self._until_look = FIRST_LOOK
+
+    def iteration_ends(self) -> None:
+        """At the end of ``step()``."""
+        with as_collective_error():
+            if self._exchange.recording:
+                self._warm_up()
+            else:
+                self._follow()
+
+    def _warm_up(self) -> None:
+        """Until there is a plan, iterations are finished one by one."""
+        self._exchange.synchronize()
+        if self._config.policy == OFF:
+            self._exchange.samples.clear()
+            return
+        if len(self._exchange.samples) <= self._config.warmup:
+            return
+        self._take_plan(self._exchange.samples[1:])
+        self._exchange.recording = False
+
+    def _follow(self) -> None:
+        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the plan's numbers have changed."""
+        self._until_look -= 1
+        self._exchange.sampling = self._until_look < FOLLOW_SPAN
+        if self._until_look == 0:
+            self._until_look = FOLLOW_EVERY
+            if self._planner.drifted(self._exchange.samples, self._exchange.rounds.observed_rate(), self._control):
+                self._take_plan(self._exchange.samples)
+            self._exchange.samples.clear()
+
+    def _take_plan(self, samples: List[List[Optional[float]]]) -> None:
+        places = {
+            index: place
+            for place, index in enumerate(dict.fromkeys(each.index for each in chain(self._exchange.last_uses, self._exchange.tracked)))
+        }
+        self._exchange.finish()
+        plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
+        self._exchange.install(*plan)
+        self._exchange.samples.clear()
