@@ -1,4 +1,4 @@
-"""All-reduce in one order on all ranks: the units, their size, and the order. Pure: the same numbers in, the same plan out, on every rank.
+"""All-reduce in one order on all ranks: what it costs, and the order. Pure: the same numbers in, the same plan out, on every rank.
 
 A collective needs all ranks at once, so that they must all start their collectives in one order. A queue by priority on each rank cannot
 give one, since ranks become ready at slightly different times. A profile can: every rank computes the same order beforehand from the same
@@ -13,37 +13,18 @@ between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120
 start a unit only when its turn to finish comes leaves the link idle in the time in which it would have been interrupted. How good the order
 is depends on the rate. In a simulation with rho 1, a rate that was 5% too low or too high cost 4% of the time: with one too low the link
 waits for urgent units that are not ready yet, with one too high what is urgent waits behind what is not.
-
-**Units.** A large gradient is sliced, so that what is more urgent never waits behind much of it. Small neighbours travel together, also
-with a slice, as tiny collectives leave the link idle. But a unit is ready with its last gradient, and the link may be idle until then; so
-neighbours are merged only as far as this wait is no longer than one start-up (:func:`partition`).
-
-**Size.** Units should be as small as start-ups allow, which hide behind bytes from u = startup * rate on; a margin of MARGIN keeps them
-hidden while processors are busy. But each start-up also takes time of the processor. With D bytes per iteration in units of u bytes, count
-for it a share HIDDEN of D / u * startup. On the other hand what was started cannot be overtaken: when the first layer's gradient becomes
-ready, which is last, up to AHEAD units are in front of it or are itself, and take AHEAD * u / rate. The sum of the two is least at
-
-    u = sqrt(HIDDEN * D * startup * rate / AHEAD)
-
-which is more than the margin in long iterations (:func:`unit_size`).
 """
 
 import heapq
 import math
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 from ..config import shown
 from ..errors import ConfigError
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import finite
 from .bound import lower_bound
-from .partition import MOST, cut
-
-AHEAD = 3  # units that are in front of the most urgent gradient, itself included: two that are on the wire
-MARGIN = 2  # start-ups that the bytes of a unit take at the least
-HIDDEN = 0.1  # of a start-up's time is what it costs although it is hidden
-MIN_UNIT = 16_000  # bytes
-MAX_UNIT = 64_000_000  # bytes
+from .partition import MOST
 
 
 class CollectiveCost(NamedTuple):
@@ -108,51 +89,6 @@ class CollectiveUnit(NamedTuple):
     kind: int
 
 
-def unit_size(cost: CollectiveCost, total_bytes: int) -> int:
-    """The size of a unit in bytes for an iteration that reduces ``total_bytes``; derived at the top of this file.
-
-    >>> unit_size(CollectiveCost(startup=0.001, rate=120e6), 12_000_000)  # the margin
-    240000
-    >>> unit_size(CollectiveCost(startup=0.001, rate=120e6), 120_000_000)
-    692820
-
-    Raises ConfigError if an argument is not what is stated.
-    """
-    _check_cost(cost)
-    _need_whole("total_bytes", total_bytes, 0)
-    best = math.sqrt(HIDDEN * total_bytes * cost.startup * cost.rate / AHEAD)
-    return round(min(MAX_UNIT, max(MIN_UNIT, MARGIN * cost.startup * cost.rate, best)))
-
-
-def partition(gradients: Sequence[Gradient], unit: int, cost: CollectiveCost) -> List[CollectiveUnit]:
-    """The units of about ``unit`` bytes that carry ``gradients``, most urgent first. Every element is in exactly one.
-
-    A gradient of over one and a half units is cut into equal slices. Gradients and slices share a unit with their neighbours in urgency, up
-    to ``unit`` bytes, or half as much again with one of at most half a unit; but only as far as the link's idle time until the last of them
-    is ready is at most ``cost.startup``.
-
-    In the order of the list, the pieces of one kind are whole gradients one after the other. Laid so into one flat array, each gradient and
-    each unit is a contiguous range of it.
-
-    >>> one, two = Gradient(8, 4, 0, rank=0, ready=0.2), Gradient(40, 4, 0, rank=1, ready=0.1)
-    >>> [unit.pieces for unit in partition([one, two], 20, CollectiveCost(0.0001, 1000))]
-    [(Piece(gradient=0, start=0, stop=2),), (Piece(gradient=1, start=0, stop=5),), (Piece(gradient=1, start=5, stop=10),)]
-
-    Raises ConfigError if an argument is not what is stated.
-    """
-    _check_cost(cost)
-    _need_whole("unit", unit, 1)
-    for gradient in gradients:
-        _check_gradient(gradient)
-    kinds: Dict[int, List[int]] = {}
-    for index in sorted(range(len(gradients)), key=lambda index: (gradients[index].rank, index)):
-        kinds.setdefault(gradients[index].kind, []).append(index)
-    units = []
-    for indices in kinds.values():
-        units += _units(gradients, indices, unit, cost)
-    return sorted(units, key=lambda each: (each.rank, each.kind))
-
-
 def static_order(units: Sequence[CollectiveUnit], cost: CollectiveCost) -> List[int]:
     """The order (indices) in which all ranks start ``units``: whenever a link of this cost is free, the most urgent that is ready goes.
 
@@ -166,9 +102,9 @@ def static_order(units: Sequence[CollectiveUnit], cost: CollectiveCost) -> List[
 
     Raises ConfigError if an argument is not what is stated.
     """
-    _check_cost(cost)
+    check_cost(cost)
     for unit in units:
-        _need_number("ready", unit.ready, "a finite number of seconds")
+        need_number("ready", unit.ready, "a finite number of seconds")
     coming = sorted(range(len(units)), key=lambda index: units[index].ready, reverse=True)
     ready: List[Tuple[int, int]] = []
     order: List[int] = []
@@ -193,8 +129,8 @@ def ring_rate(link: float, ranks: int) -> float:
 
     Raises ConfigError if an argument is not what is stated.
     """
-    _need_whole("ranks", ranks, 2)
-    if _need_number("link", link, "a positive, finite number of bytes/s") <= 0:
+    need_whole("ranks", ranks, 2)
+    if need_number("link", link, "a positive, finite number of bytes/s") <= 0:
         raise ConfigError(f"link={link!r} is not allowed; allowed: a positive, finite number of bytes/s")
     return float(link) * ranks / (2 * (ranks - 1))
 
@@ -207,60 +143,22 @@ def ring_bound(profile: GradientProfile, link: float, ranks: int) -> float:
     return lower_bound(profile, ring_rate(link, ranks))
 
 
-def _units(gradients: Sequence[Gradient], indices: Sequence[int], unit: int, cost: CollectiveCost) -> List[CollectiveUnit]:
-    """The units of gradients of one kind, which are given most urgent first."""
-    found: List[CollectiveUnit] = []
-    for index in indices:
-        gradient = gradients[index]
-        for part in cut(gradient.bytes // gradient.itemsize, gradient.itemsize, unit):
-            size = (part.stop - part.start) * gradient.itemsize
-            single = CollectiveUnit(gradient.rank, gradient.ready, (Piece(index, *part),), size, gradient.kind)
-            if found and _fit(found[-1].bytes, size, unit) and _idle(gradients, found[-1], single, cost) <= cost.startup:
-                found[-1] = _joined(found[-1], single)
-            else:
-                found.append(single)
-    return found
-
-
-def _fit(one: int, other: int, unit: int) -> bool:
-    """Whether so many bytes may share a unit; slices of one gradient, which are over half a unit each, do not."""
-    return one + other <= unit or (2 * min(one, other) <= unit and 2 * (one + other) <= 3 * unit)
-
-
-def _joined(one: CollectiveUnit, other: CollectiveUnit) -> CollectiveUnit:
-    return CollectiveUnit(one.rank, max(one.ready, other.ready), one.pieces + other.pieces, one.bytes + other.bytes, one.kind)
-
-
-def _idle(gradients: Sequence[Gradient], one: CollectiveUnit, other: CollectiveUnit, cost: CollectiveCost) -> float:
-    """Seconds for which a link may be idle, at the most, because what two units carry waits for the last of it: until that is ready, but no
-    longer than the rest would have taken."""
-    pieces = [(gradients[piece.gradient], piece) for piece in one.pieces + other.pieces]
-    last = max(one.ready, other.ready)
-    early = sum((piece.stop - piece.start) * gradient.itemsize for gradient, piece in pieces if gradient.ready < last)
-    return min(last - min(gradient.ready for gradient, _ in pieces), early / cost.rate)
-
-
-def _check_cost(cost: CollectiveCost) -> None:
-    if _need_number("startup", cost.startup, "a number of seconds from 0") < 0:
+def check_cost(cost: CollectiveCost) -> None:
+    """Raise ConfigError if these are not what is stated."""
+    if need_number("startup", cost.startup, "a number of seconds from 0") < 0:
         raise ConfigError(f"startup={cost.startup!r} is not allowed; allowed: a number of seconds from 0")
-    if _need_number("rate", cost.rate, "a positive, finite number of bytes/s") <= 0:
+    if need_number("rate", cost.rate, "a positive, finite number of bytes/s") <= 0:
         raise ConfigError(f"rate={cost.rate!r} is not allowed; allowed: a positive, finite number of bytes/s")
 
 
-def _check_gradient(gradient: Gradient) -> None:
-    _need_whole("itemsize", gradient.itemsize, 1)
-    _need_whole("bytes", gradient.bytes, 0)
-    if gradient.bytes % gradient.itemsize:
-        raise ConfigError(f"bytes={gradient.bytes} is not allowed; allowed: a multiple of itemsize={gradient.itemsize}")
-    _need_number("ready", gradient.ready, "a finite number of seconds")
-
-
-def _need_whole(name: str, value: object, least: int) -> None:
+def need_whole(name: str, value: object, least: int) -> None:
+    """Raise ConfigError if ``value`` is not a whole number from ``least`` on."""
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
         raise ConfigError(f"{name}={shown(value):.80} is not allowed; allowed: a whole number from {least} to 2**62")
 
 
-def _need_number(name: str, value: object, allowed: str) -> float:
+def need_number(name: str, value: object, allowed: str) -> float:
+    """The number; ConfigError, which says what is ``allowed``, if it is none or not finite."""
     number = finite(value)
     if number is None:
         raise ConfigError(f"{name}={shown(value):.80} is not allowed; allowed: {allowed}")

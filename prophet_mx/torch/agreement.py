@@ -13,7 +13,8 @@ import torch.distributed as dist
 
 from ..config import Config
 from ..errors import ConfigError
-from ..planning.collectives import CollectiveCost, CollectiveUnit, Gradient, partition, static_order, unit_size
+from ..planning.collective_units import fixed_sizes, partition, unit_sizes
+from ..planning.collectives import CollectiveCost, CollectiveUnit, Gradient, static_order
 from ..profiling.gradient_profile import GradientProfile
 from ..quantities import format_rate
 from .reducer import OUTSTANDING
@@ -64,7 +65,7 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
 
 def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
     """A plan for the time until there is a profile: the last parameters first, as backward mostly has them."""
-    units = partition(_gradients(tracked, [0.0] * len(tracked)), unit, GUESS)
+    units = partition(_gradients(tracked, [0.0] * len(tracked)), fixed_sizes(unit), GUESS)
     return Plan([each.pieces for each in units], list(range(len(units)))[::-1])
 
 
@@ -93,9 +94,9 @@ class Planner:
         self._cost = cost
         for each, place in zip(self._tracked, places):
             each.urgency = place
-        size = self._config.unit or unit_size(cost, sum(each.bytes for each in self._tracked))
-        units = partition(_gradients(self._tracked, self.ready), size, cost)
-        _log(units, cost, size)
+        gradients = _gradients(self._tracked, self.ready)
+        units = partition(gradients, fixed_sizes(self._config.unit) if self._config.unit else unit_sizes(cost, gradients), cost)
+        _log(units, cost)
         return Plan([unit.pieces for unit in units], static_order(units, cost))
 
     def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], control: dist.ProcessGroup) -> bool:
@@ -137,11 +138,11 @@ class Planner:
         return list(GradientProfile.from_samples("job", names, sizes, samples).ready_times())
 
 
-def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost, size: int) -> None:
+def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost) -> None:
     logger.info(
         "plan: %d units of up to %d KB; a collective takes %.2f ms and %s",
         len(units),
-        size / 1e3,
+        max(unit.bytes for unit in units) / 1e3,
         1e3 * cost.startup,
         format_rate(cost.rate),
     )
