@@ -11,7 +11,6 @@ import time
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Tuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from .. import _core
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..quantities import format_rate
@@ -48,19 +47,28 @@ def set_up_logging(config: Config) -> None:
         logger.addHandler(handler)
 
 
+class Counting(Protocol):
+    """Whoever counts: a :class:`prophet_mx._core.Driver`, or an adapter that has none."""
+
+    def snapshot(self) -> Dict[str, Any]:
+        """Counters and links at this moment, under the names of :meth:`prophet_mx._core.Driver.snapshot`; ``stalled_seconds``, and what
+        there is of blocks, may be missing."""
+
+
 class Sample(NamedTuple):
-    """The scheduler's counters at ``seconds`` (a monotonic clock), when the caller's iteration ``iteration`` began."""
+    """The counters at ``seconds`` (a monotonic clock), when the caller's iteration ``iteration`` began."""
 
     seconds: float
     iteration: int
-    state: Dict[str, Any]  # as _core.Driver.snapshot gives it
+    state: Dict[str, Any]  # as Counting.snapshot gives it
 
 
 def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     """What happened from one sample to a later one.
 
-    Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``unit_wait_seconds`` (mean over
-    units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit);
+    Keys: ``iteration_seconds``, ``bytes``, ``units`` and ``blocks`` released, all per iteration; ``stalled_seconds`` (that the program
+    has waited for gradients, per iteration); ``blocks`` and ``stalled_seconds`` only where they are counted; ``unit_wait_seconds`` (mean
+    over units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit);
     ``first_ahead_bytes`` (mean, unanswered on its link when that became ready: what was in front of it); ``utilisation`` (share of
     the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers, as measured last).
     """
@@ -74,9 +82,7 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     did = sum(b["backlog_bytes"] - a["backlog_bytes"] for a, b in links)
     return {
         "iteration_seconds": (later.seconds - earlier.seconds) / iterations,
-        "bytes": grown("bytes") / iterations,
-        "units": grown("units") / iterations,
-        "blocks": grown("blocks") / iterations,
+        **{name: grown(name) / iterations for name in ("bytes", "units", "blocks", "stalled_seconds") if name in later.state},
         "unit_wait_seconds": grown("wait_seconds") / max(1, grown("units")),
         "first_wait_seconds": grown("first_seconds") / max(1, grown("first_answers")),
         "first_ahead_bytes": grown("first_ahead") / max(1, grown("first_answers")),
@@ -88,12 +94,14 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
 def line(earlier: Sample, later: Sample) -> str:
     """:func:`between` as one line of a log."""
     found = between(earlier, later)
+    blocks = f" and {found['blocks']:.0f} blocks" if "blocks" in found else ""
+    stalled = f", the program waited {1e3 * found['stalled_seconds']:.1f} ms for gradients" if "stalled_seconds" in found else ""
     return (
-        f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each, "
-        f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units and {found['blocks']:.0f} blocks, "
+        f"iterations {earlier.iteration} to {later.iteration}: {1e3 * found['iteration_seconds']:.1f} ms each{stalled}, "
+        f"{found['bytes'] / 1e6:.2f} MB in {found['units']:.0f} units{blocks}, "
         f"a unit waited {1e3 * found['unit_wait_seconds']:.1f} ms, the most urgent was answered after "
         f"{1e3 * found['first_wait_seconds']:.1f} ms with {found['first_ahead_bytes'] / 1e3:.0f} KB in front of it, "
-        f"link {100 * found['utilisation']:.0f}% used, {format_rate(found['link_rate'])} to a server"
+        f"links {100 * found['utilisation']:.0f}% used, {format_rate(found['link_rate'])} each"
     )
 
 
@@ -118,19 +126,19 @@ class Metrics:
         if self._endpoint is not None:
             self._endpoint.policy = policy
 
-    def iteration(self, number: int, driver: _core.Driver) -> None:
+    def iteration(self, number: int, counting: Counting) -> None:
         """The caller's iteration ``number`` begins."""
         if not self._every and self._endpoint is None:
             return
         now = time.monotonic()
         due = self._logged is None or number - self._logged.iteration >= self._every
         if self._every and due:
-            sample = Sample(now, number, driver.snapshot())
+            sample = Sample(now, number, counting.snapshot())
             if self._logged is not None:
                 logger.info("%s", line(self._logged, sample))
             self._logged = sample
         if self._endpoint is not None:
-            self._endpoint.iteration(now, number, driver)
+            self._endpoint.iteration(now, number, counting)
 
     def close(self) -> None:
         """End the endpoint; may be called again."""
@@ -170,12 +178,12 @@ class Endpoint:
             raise
         logger.info("metrics: http://%s:%d/metrics", host, port)
 
-    def iteration(self, now: float, number: int, driver: _core.Driver) -> None:
+    def iteration(self, now: float, number: int, counting: Counting) -> None:
         """Take a sample, unless the last one is fresh."""
         self._began = time.time()
         newest = self._samples[1]
         if newest is None or now - newest.seconds >= SAMPLE_SECONDS:
-            self._samples = (newest, Sample(now, number, driver.snapshot()))
+            self._samples = (newest, Sample(now, number, counting.snapshot()))
 
     def collect(self) -> Iterator[Any]:
         """For prometheus_client: the metric families. Called in the endpoint's thread."""
@@ -192,7 +200,8 @@ class Endpoint:
 
         yield family(CounterMetricFamily, "iterations", "Iterations begun.", newest.iteration)
         for name, text in _COUNTERS.items():
-            yield family(CounterMetricFamily, name, text, newest.state[name])
+            if name in newest.state:
+                yield family(CounterMetricFamily, name, text, newest.state[name])
         yield family(GaugeMetricFamily, "last_iteration_timestamp_seconds", "When the newest iteration began.", self._began)
         rates = GaugeMetricFamily("prophet_mx_link_rate_bytes_per_second", "Measured rate of a connection.", labels=labels + ["server"])
         for server, link in enumerate(newest.state["links"]):
@@ -218,6 +227,7 @@ _COUNTERS = {
     "block_bytes": "Bytes released with gradient blocks.",
     "wait_seconds": "Sum over units of the time from ready to released.",
     "inverted_bytes": "Bytes released ahead of more urgent ready ones.",
+    "stalled_seconds": "Seconds for which the program has waited for gradients.",
 }
 _GAUGES = {
     "iteration_seconds": "Mean time of the newest iterations.",
@@ -254,10 +264,10 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class Counted(Protocol):
-    """A store whose traffic may be scheduled."""
+    """A store, or an optimizer, whose traffic may be scheduled."""
 
     def counters(self) -> Dict[str, Any]:
-        """As :meth:`prophet_mx._core.Driver.snapshot` gives them; empty where nothing is scheduled."""
+        """As :meth:`Counting.snapshot` gives them; empty where nothing is scheduled."""
 
 
 class ScalarLogger:
@@ -265,7 +275,7 @@ class ScalarLogger:
 
     Parameters
     ----------
-    kv : the store. One whose traffic is not scheduled gives only the time of an iteration.
+    kv : the store, or a ScheduledOptimizer. One whose traffic is not scheduled gives only the time of an iteration.
     writer : anything with ``add_scalar(tag, value, step)``: the SummaryWriter of tensorboardX, of PyTorch, of mxboard.
     every : iterations between two points.
 

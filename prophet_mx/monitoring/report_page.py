@@ -27,8 +27,8 @@ PART_WORDS = {
 STAGE_WORDS = {
     "wait": "waits to be sent",
     "wire": "on the wire",
-    "answer": "until all workers have sent it and the server has answered",
-    "unpack": "until it is in the caller's array",
+    "answer": "until all workers have sent it and the answer is there",
+    "unpack": "until its values can be used",
 }
 
 

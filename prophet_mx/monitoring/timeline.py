@@ -22,9 +22,9 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence
 
-from .. import _core
+from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..threads import start_thread
 from .trace_file import TraceFile
@@ -36,6 +36,42 @@ PERIOD = 0.25  # seconds between two writes
 MAX_STAGE = 6
 RESERVE = 4096  # bytes kept for the last words
 ROWS = ((ITERATION_ROW, "iterations"), (STEP_ROW, "steps"), (GAP_ROW, "compute gaps"))
+
+
+class Recorder(Protocol):
+    """Keeps events until they are asked for; ``lost`` counts those that did not fit."""
+
+    lost: int
+
+    def keep(self, every: int, iterations_every: int) -> None:
+        """Record one iteration in ``every``, and of the others when one in ``iterations_every`` began."""
+
+    def now_us(self) -> int:
+        """The time of an event that happens now."""
+
+
+class Recorded(Protocol):
+    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.traffic.Traffic`."""
+
+    def record_timeline(self, recorder: Any) -> None:
+        """Tell this recorder everything that happens; None: nobody."""
+
+    def drain_timeline(self, recorder: Any, labels: List[bytes], last: bool = False) -> bytes:
+        """The recorder's new events as JSON objects, each with ``,\\n`` before it. ``labels`` are the units' names."""
+
+    def unit_facts(self, unit: int) -> Dict[str, Any]:
+        """What is fixed about a unit: ``bytes``, ``rank`` and what else is to be told."""
+
+
+def wanted(path: str, limit: Optional[int], usual: Config) -> Config:
+    """The settings of a timeline that a program asks for, with the limit of the ``usual`` ones unless it names one.
+
+    Raises ConfigError if path or limit is not allowed.
+    """
+    config = Config(timeline=path, timeline_limit=usual.timeline_limit if limit is None else limit)
+    if config.timeline is None:
+        raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
+    return config
 
 
 def rank_path(path: str, rank: int) -> str:
@@ -53,14 +89,16 @@ def rank_path(path: str, rank: int) -> str:
 
 
 class Timeline:
-    """Records a driver to a file from now until :meth:`stop`.
+    """Records to a file from now until :meth:`stop`.
 
     Parameters
     ----------
-    driver : what is recorded.
+    source : what is recorded.
+    make_recorder : makes the recorder that it tells, for a number of links and the number of the worker's process in the trace.
     path : of the file; the rank is put into its name.
     limit : bytes that it may take.
-    rank, workers, servers : of the job.
+    rank, workers : of the job.
+    links : what its links are called.
     gradients : the units' gradients, by unit; may grow.
     names : the parameters' names, by gradient; may grow.
     about : further facts for the trace's head.
@@ -77,19 +115,20 @@ class Timeline:
 
     def __init__(
         self,
-        driver: "_core.Driver",
+        source: Recorded,
+        make_recorder: Callable[[int, int], Recorder],
         path: str,
         limit: int,
         *,
         rank: int,
         workers: int,
-        servers: int,
+        links: Sequence[str],
         gradients: List[int],
         names: Mapping[int, str],
         about: Optional[Dict[str, Any]] = None,
     ) -> None:
         self.asked = path, limit
-        self._driver = driver
+        self._source = source
         self._limit = limit
         self._process = 2 * rank + 1  # of the worker's rows; its units' rows are in a process of their own, the next
         self._gradients = gradients
@@ -98,12 +137,12 @@ class Timeline:
         self._parts = 0  # of the latest gradient in _labels
         self._lost = 0
         self._stage = 0
-        self._recorder: Optional[_core.Recorder] = _core.Recorder(servers, self._process)
+        self._recorder: Optional[Recorder] = make_recorder(len(links), self._process)
         head = {
             "format": FORMAT,
             "rank": rank,
             "workers": workers,
-            "servers": servers,
+            "servers": len(links),
             "limit": limit,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "pid": os.getpid(),
@@ -112,11 +151,11 @@ class Timeline:
         self.path = rank_path(path, rank)
         try:
             self._file = TraceFile(self.path, _event("M", HEAD, self._process, args=head))
-            self._file.append(self._rows(rank, servers))
+            self._file.append(self._rows(rank, links))
         except OSError as error:
             raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
         self._stop = threading.Event()
-        driver.record_timeline(self._recorder)
+        source.record_timeline(self._recorder)
         self._notes: List[bytes] = []  # for the file
         try:
             self._thread = start_thread("timeline", self._run)
@@ -152,7 +191,7 @@ class Timeline:
         return self._recorder is not None
 
     def _end(self) -> None:
-        self._driver.record_timeline(None)
+        self._source.record_timeline(None)
         self._recorder = None
         self._file.close()
 
@@ -178,7 +217,7 @@ class Timeline:
         head = self._new_units()
         while self._notes:
             head += self._notes.pop(0)
-        text = self._driver.drain_timeline(recorder, self._labels, last)
+        text = self._source.drain_timeline(recorder, self._labels, last)
         if recorder.lost > self._lost:
             fresh = recorder.lost - self._lost
             head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=recorder.now_us(), s="p")
@@ -201,7 +240,7 @@ class Timeline:
 
     # -- what does not change -----------------------------------------------------------------------------------------------
 
-    def _rows(self, rank: int, servers: int) -> bytes:
+    def _rows(self, rank: int, links: Sequence[str]) -> bytes:
         """The names of the worker's rows."""
         events = []
         for offset, name in enumerate((f"worker {rank}", f"worker {rank}: units, most urgent first")):
@@ -209,7 +248,7 @@ class Timeline:
                 _event("M", "process_name", self._process + offset, args={"name": name}),
                 _event("M", "process_sort_index", self._process + offset, args={"sort_index": self._process + offset}),
             ]
-        rows = ROWS + tuple((LINK_ROW + i, f"link to server {i}") for i in range(servers))
+        rows = ROWS + tuple((LINK_ROW + i, link) for i, link in enumerate(links))
         events += [_event("M", "thread_name", self._process, tid=row, args={"name": name}) for row, name in rows]
         events += [_event("M", "thread_sort_index", self._process, tid=row, args={"sort_index": row}) for row, _ in rows]
         return b"".join(b",\n" + event for event in events)
@@ -225,7 +264,7 @@ class Timeline:
             gradient = gradients[unit]
             if gradient not in self._names:
                 break
-            facts = self._driver.unit_facts(unit)
+            facts = self._source.unit_facts(unit)
             self._parts = self._parts + 1 if unit and gradients[unit - 1] == gradient else 0
             label = self._names[gradient] + (f"[{self._parts}]" if parts[gradient] > 1 else "")
             self._labels.append(_label(label))

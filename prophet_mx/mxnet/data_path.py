@@ -271,11 +271,12 @@ class ScheduledPath:
     def _new_timeline(self, path: str, limit: int) -> Timeline:
         return Timeline(
             self.driver,
+            _core.Recorder,
             path,
             limit,
             rank=self.rank,
             workers=self._workers,
-            servers=self._keys.servers,
+            links=[f"link to server {server}" for server in range(self._keys.servers)],
             gradients=self.parameters.unit_gradients,
             names=self.parameters.names,
             about={"policy": self.config.policy},

@@ -20,6 +20,7 @@ from mxnet.kvstore import KVStore
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
+from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
 from .api import bind
@@ -363,13 +364,10 @@ class ScheduledKVStore(KVStore):
         KVStoreError
             a timeline is being written already, nothing is scheduled, or its thread cannot be started.
         """
-        settings: Dict[str, Any] = {"timeline": path} if limit is None else {"timeline": path, "timeline_limit": limit}
-        config = Config.from_env({}, **settings)
-        if config.timeline is None:
-            raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
+        config = wanted(path, limit, self._config)
         if self._path is None:
             raise KVStoreError("a timeline shows scheduled traffic, and nothing is scheduled here; the log says why")
-        return self._path.start_timeline(config.timeline, config.timeline_limit if limit else self._config.timeline_limit)
+        return self._path.start_timeline(str(config.timeline), config.timeline_limit)
 
     def timeline_stop(self) -> Optional[str]:
         """End the trace. The path of the file, None if none was being written."""

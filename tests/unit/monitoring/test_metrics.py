@@ -57,7 +57,7 @@ def test_what_happened_between_two_samples():
     )
     shown = line(earlier, later)
     assert shown.startswith("iterations 5 to 15: 200.0 ms each, 0.00 MB in 2 units and 1 blocks")
-    assert shown.endswith("link 75% used, 16 Mbit/s to a server")
+    assert shown.endswith("links 75% used, 16 Mbit/s each")
 
 
 @given(st.integers(0, 3), st.floats(0, 1e3), st.floats(0, 1e9))
