@@ -20,7 +20,7 @@ ARGS    ?=
 TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
-TORCH_WITH := torch,test
+TORCH_WITH := torch,test,report,metrics
 
 # Cells of the comparisons; see benchmarks/comparison/cells.py. BENCH names the result, so that a second run need not replace the first.
 BENCH          ?= quick

@@ -10,6 +10,7 @@ try:
 except ImportError as error:
     raise MissingPackageError("prophet_mx.torch needs PyTorch: pip install 'prophet_mx[torch]'") from error
 
+from .monitor import Stats
 from .optimizer import ScheduledOptimizer
 
-__all__ = ["ScheduledOptimizer"]
+__all__ = ["ScheduledOptimizer", "Stats"]

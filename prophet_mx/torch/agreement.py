@@ -4,6 +4,7 @@ Everything here is collective: all ranks call it at the same point of the progra
 """
 
 import logging
+import os
 import time
 from datetime import timedelta
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -12,9 +13,10 @@ import torch
 import torch.distributed as dist
 
 from ..config import Config
-from ..errors import ConfigError
+from ..errors import ConfigError, ProfileError
 from ..planning.collective_units import fixed_sizes, partition, unit_sizes
 from ..planning.collectives import CollectiveCost, CollectiveUnit, Gradient, static_order
+from ..policies import OFF
 from ..profiling.gradient_profile import GradientProfile
 from ..quantities import format_rate
 from .reducer import OUTSTANDING
@@ -32,10 +34,26 @@ GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 
 
 class Plan(NamedTuple):
-    """The units, as pieces of parameters, and the order in which they are reduced."""
+    """The same on all ranks.
+
+    Attributes
+    ----------
+    units : pieces of parameters, (index, start, stop) in elements; the most urgent unit first.
+    order : of units, in which they are reduced.
+    cost : of a collective, None before it is measured.
+    profile : that the plan was made of, in the order of forward; None before there is one.
+    """
 
     units: Sequence[Sequence[Tuple[int, int, int]]]
     order: List[int]
+    cost: Optional[CollectiveCost] = None
+    profile: Optional[GradientProfile] = None
+
+    def steps(self) -> Dict[str, int]:
+        """The step in which each parameter's gradient becomes ready, by name; empty before there is a profile."""
+        if self.profile is None:
+            return {}
+        return {self.profile.gradients[index].name: step for step, members in enumerate(self.profile.steps) for index in members}
 
 
 def own_group(parent: Optional[dist.ProcessGroup], config: Config) -> dist.ProcessGroup:
@@ -69,6 +87,30 @@ def first_plan(tracked: Sequence[Tracked], unit: int) -> Plan:
     return Plan([each.pieces for each in units], list(range(len(units)))[::-1])
 
 
+def saved_profile(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config) -> Optional[GradientProfile]:
+    """The profile of an earlier job, in the file that rank 0's settings name; None without one of these parameters.
+
+    Raises ProfileError on every rank if the file holds no profile.
+    """
+    shared: List[Any] = [None, None]  # the profile as a text, and what is wrong with it
+    if group.rank() == 0 and config.profile and config.policy != OFF and os.path.exists(config.profile):
+        try:
+            shared[0] = GradientProfile.load(config.profile).to_json()
+        except ProfileError as error:
+            shared[1] = str(error)
+    dist.broadcast_object_list(shared, dist.get_global_rank(group, 0), group=group)
+    if shared[1] is not None:
+        raise ProfileError(shared[1])
+    if shared[0] is None:
+        return None
+    profile = GradientProfile.from_json(shared[0])
+    if {gradient.name for gradient in profile.gradients} == {each.name for each in tracked}:
+        return profile
+    if group.rank() == 0:
+        logger.warning("the profile in %s is of other parameters; it is not used", config.profile)
+    return None
+
+
 class Planner:
     """Makes the plan of what the ranks have seen.
 
@@ -84,20 +126,41 @@ class Planner:
 
     def plan(self, samples: List[List[Optional[float]]], urgency: List[int]) -> Plan:
         """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
-        if self._measured is None:
-            self._measured = self._cost = measure(self._group, self._tracked[0].param.device)
+        self._measure()
         every: List[Any] = [None] * self._group.size()
         dist.all_gather_object(every, (self._profile(samples), urgency, self._cost), group=self._group)
         # A collective starts when its gradients are ready on all ranks. All else is as rank 0 has it.
-        self.ready = [max(times) for times in zip(*(ready for ready, _, _ in every))]
+        ready = [max(times) for times in zip(*(ready for ready, _, _ in every))]
         _, places, cost = every[0]
+        forward = sorted(range(len(places)), key=lambda index: places[index])
+        names, sizes = self._named([self._tracked[index] for index in forward])
+        return self._made(GradientProfile.from_samples("job", names, sizes, [[ready[index] for index in forward]]), cost)
+
+    def resume(self, profile: GradientProfile) -> Plan:
+        """The plan for the profile of an earlier job, which all ranks have."""
+        self._measure()
+        shared: List[Any] = [self._cost]
+        dist.broadcast_object_list(shared, dist.get_global_rank(self._group, 0), group=self._group)
+        plan = self._made(profile, shared[0])
+        self._profiled = self.ready
+        return plan
+
+    def _measure(self) -> None:
+        if self._measured is None:
+            self._measured = self._cost = measure(self._group, self._tracked[0].param.device)
+
+    def _made(self, profile: GradientProfile, cost: CollectiveCost) -> Plan:
+        """The plan for a profile of all parameters and for a cost, which all ranks have."""
+        names = [gradient.name for gradient in profile.gradients]
+        places, ready = {name: place for place, name in enumerate(names)}, dict(zip(names, profile.ready_times()))
+        for each in self._tracked:
+            each.urgency = places[each.name]
+        self.ready = [ready[each.name] for each in self._tracked]
         self._cost = cost
-        for each, place in zip(self._tracked, places):
-            each.urgency = place
         gradients = _gradients(self._tracked, self.ready)
         units = partition(gradients, fixed_sizes(self._config.unit) if self._config.unit else unit_sizes(cost, gradients), cost)
         _log(units, cost)
-        return Plan([unit.pieces for unit in units], static_order(units, cost))
+        return Plan([unit.pieces for unit in units], static_order(units, cost), cost, profile)
 
     def drifted(self, samples: List[List[Optional[float]]], rate: Optional[float], control: dist.ProcessGroup) -> bool:
         """Whether rank 0's gradients become ready at other times than planned, or its collectives are carried at another rate (bytes/s).
@@ -134,8 +197,12 @@ class Planner:
         return True
 
     def _profile(self, samples: List[List[Optional[float]]]) -> List[float]:
-        names, sizes = [each.name for each in self._tracked], [max(1, each.bytes) for each in self._tracked]
+        names, sizes = self._named(self._tracked)
         return list(GradientProfile.from_samples("job", names, sizes, samples).ready_times())
+
+    @staticmethod
+    def _named(tracked: Sequence[Tracked]) -> Tuple[List[str], List[int]]:
+        return [each.name for each in tracked], [max(1, each.bytes) for each in tracked]
 
 
 def _log(units: Sequence[CollectiveUnit], cost: CollectiveCost) -> None:

@@ -17,8 +17,10 @@ import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
+from ..monitoring.traffic import Traffic
+from .agreement import Plan
 from .guards import guard, plainly, unguard, unguard_gradient
-from .rounds import Pieces, Rounds
+from .rounds import Rounds
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
 from .waiting import Waiting
@@ -34,14 +36,15 @@ class Exchange:
     tracked : the parameters, in the order of the model.
     group : the process group that carries the collectives, and nothing else meanwhile.
     waiting : the lock, and the error.
+    traffic : is told what happens to each unit.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
     """
 
-    def __init__(self, tracked: Sequence[Tracked], group: dist.ProcessGroup, waiting: Waiting, unused: bool) -> None:
+    def __init__(self, tracked: Sequence[Tracked], group: dist.ProcessGroup, waiting: Waiting, traffic: Traffic, unused: bool) -> None:
         self.tracked = list(tracked)
         self.waiting = waiting
-        self.updater = Updater(waiting)
-        self.rounds = Rounds(self.tracked, group, waiting, unused, self._summed, self.release)
+        self.updater = Updater(waiting, traffic)
+        self.rounds = Rounds(self.tracked, group, waiting, traffic, unused, self._summed, self.release)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
         self.sampling = False  # keep when gradients are ready, to see whether that has changed
@@ -53,10 +56,10 @@ class Exchange:
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
-    def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
+    def install(self, plan: Plan) -> None:
         """Take a plan, at the end of ``step()``. All ranks take the same one after the same round."""
         self.finish()
-        self.rounds.install(units, order)
+        self.rounds.install(plan)
 
     def finish(self) -> None:
         """Wait until nothing is under way. All updates are done, sums that nobody has asked for are in ``grad``, and the flat

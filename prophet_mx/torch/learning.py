@@ -1,16 +1,21 @@
 """When a plan is made: after the warm-up, and again when its numbers have changed. All ranks do so after the same iteration."""
 
+import logging
 from itertools import chain
 from typing import List, Optional
 
 import torch.distributed as dist
 
 from ..config import Config
+from ..errors import ProfileError
 from ..policies import OFF
-from .agreement import Planner
+from .agreement import Plan, Planner
 from .exchange import Exchange
 from .waiting import as_collective_error
 
+logger = logging.getLogger("prophet_mx")
+
+SETTLING = 2  # iterations that are finished one by one even with a saved profile: they show who uses a parameter unseen
 FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
 FOLLOW_EVERY = 100  # iterations between two such looks later
 FOLLOW_SPAN = 3  # iterations that are looked at
@@ -23,11 +28,19 @@ class Learner:
     ----------
     exchange, planner, config : those of the optimizer.
     control : the group for what this thread sends while collectives are under way.
+    plan : that the exchange begins with; with a profile if that was saved by an earlier job.
+
+    Attributes
+    ----------
+    plan : that stands.
+    plans : how many have been made of profiles.
     """
 
-    def __init__(self, exchange: Exchange, planner: Planner, config: Config, control: dist.ProcessGroup) -> None:
+    def __init__(self, exchange: Exchange, planner: Planner, config: Config, control: dist.ProcessGroup, plan: Plan) -> None:
         self._exchange, self._planner, self._config, self._control = exchange, planner, config, control
         self._until_look = FIRST_LOOK
+        self._resumed = plan.profile is not None
+        self.plan, self.plans = plan, int(self._resumed)
 
     def iteration_ends(self) -> None:
         """At the end of ``step()``."""
@@ -43,9 +56,13 @@ class Learner:
         if self._config.policy == OFF:
             self._exchange.samples.clear()
             return
-        if len(self._exchange.samples) <= self._config.warmup:
+        seen = len(self._exchange.samples)
+        if self._resumed and seen >= SETTLING:
+            self._exchange.samples.clear()
+        elif not self._resumed and seen > self._config.warmup:
+            self._take_plan(self._exchange.samples[1:])
+        else:
             return
-        self._take_plan(self._exchange.samples[1:])
         self._exchange.recording = False
 
     def _follow(self) -> None:
@@ -64,6 +81,12 @@ class Learner:
             for place, index in enumerate(dict.fromkeys(each.index for each in chain(self._exchange.last_uses, self._exchange.tracked)))
         }
         self._exchange.finish()
-        plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
-        self._exchange.install(*plan)
+        self.plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
+        self.plans += 1
+        self._exchange.install(self.plan)
         self._exchange.samples.clear()
+        if self._config.profile and self._control.rank() == 0 and self.plan.profile is not None:
+            try:
+                self.plan.profile.save(self._config.profile)
+            except ProfileError as error:
+                logger.error("%s", error)  # no reason for a job to fail

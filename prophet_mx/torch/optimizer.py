@@ -6,7 +6,7 @@ import os
 import time
 import weakref
 from itertools import chain
-from typing import Any, Callable, ContextManager, Dict, List, Optional, Tuple
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
@@ -17,12 +17,14 @@ from torch.optim import optimizer as torch_optimizer
 from ..config import Config
 from ..errors import ConfigError
 from ..monitoring.metrics import set_up_logging
+from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals
 from .exchange import Exchange
 from .guards import register, unguard, unregister
 from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
+from .monitor import Monitor, Stats
 from .tracked import Tracked
 from .waiting import Waiting
 
@@ -72,6 +74,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         # The base class is not initialised: groups, state, defaults and hooks are those of the user's optimizer.
         self.optimizer = optimizer
         self._exchange: Optional[Exchange] = None
+        self._monitor: Optional[Monitor] = None
         config = Config.from_env(**settings)
         named = named_parameters(model) if isinstance(model, nn.Module) else []
         refusals.check(model, optimizer, named, config)
@@ -79,7 +82,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._config = config
         self._pid = os.getpid()
         self._iteration = 0
-        self._logged: Optional[Tuple[float, float]] = None  # at the last line of statistics: the time, and seconds waited until then
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
             return
@@ -93,14 +95,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
         if ddp is None:
             broadcast_all(model, self._group)
-        self._exchange = Exchange(tracked, self._group, Waiting(config, dist.get_rank()), unused)
-        self._exchange.install(*agreement.first_plan(tracked, config.unit or FIRST_UNIT))
+        planner = agreement.Planner(self._group, tracked, config)
+        saved = agreement.saved_profile(self._group, tracked, config)
+        plan = agreement.first_plan(tracked, config.unit or FIRST_UNIT) if saved is None else planner.resume(saved)
+        waiting = Waiting(config, dist.get_rank())
+        self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
+        self._exchange = Exchange(tracked, self._group, waiting, self._monitor.traffic, unused)
+        self._exchange.install(plan)
         self._find_groups()
         for each in tracked:
             register(each, self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
-        planner = agreement.Planner(self._group, tracked, config)
-        self._learner = Learner(self._exchange, planner, config, self._control)
+        self._learner = Learner(self._exchange, planner, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         _open.add(self)
@@ -183,8 +189,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._step_at_once(self._exchange)
         self._iteration += 1
         self._learner.iteration_ends()
-        if self._config.log_every and self._iteration % self._config.log_every == 0:
-            self._log_statistics(self._exchange)
+        if self._monitor is not None:
+            self._monitor.iteration_ends(self._iteration)
         return loss
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
@@ -200,6 +206,47 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._exchange is not None:
             self._exchange.synchronize()
 
+    # -- what it shows -----------------------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """What this rank has reduced, learned and waited for so far; nothing is waited for. The keys are those of
+        :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
+        if self._monitor is None:
+            return {"policy": OFF}
+        return self._monitor.stats(self._iteration, self._learner.plan, self._learner.plans)
+
+    def counters(self) -> Dict[str, Any]:
+        """The counters of which :func:`prophet_mx.metrics.between` makes figures; empty where DistributedDataParallel does everything."""
+        return {} if self._monitor is None else self._monitor.snapshot()
+
+    def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
+        """Write a trace of this rank from the next iteration on, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
+
+        Parameters
+        ----------
+        path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
+            ``{rank}`` is replaced. An old file of this name is replaced.
+        limit : bytes that it may take (``Config.timeline_limit`` by default). From half of that on, only some iterations are written.
+
+        Returns
+        -------
+        str
+            the path of the file, which is valid JSON after every write, some times a second.
+
+        Raises
+        ------
+        ConfigError
+            the path or the limit is not allowed, the file cannot be created, a timeline is being written already, or nothing is scheduled.
+        """
+        config = wanted(path, limit, self._config)
+        if self._exchange is None or self._monitor is None:
+            raise ConfigError("a timeline shows scheduled traffic, and nothing is scheduled here; allowed: policy='prophet'")
+        return self._monitor.start_timeline(config)
+
+    def timeline_stop(self) -> Optional[str]:
+        """End the trace. The path of the file, None if none was being written."""
+        return None if self._monitor is None else self._monitor.stop_timeline()
+
     def close(self) -> None:
         """Finish all updates, end the threads, and leave model and optimizer as they were. May be called again."""
         exchange, self._exchange = self._exchange, None
@@ -212,6 +259,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         finally:
             self._model.close()
             exchange.close(EXIT_PATIENCE)
+            if self._monitor is not None:
+                self._monitor.close()
             for each in exchange.tracked:
                 unguard(each)
                 unregister(each)
@@ -254,19 +303,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange.gather()
         self.optimizer.step()
 
-    def _log_statistics(self, exchange: Exchange) -> None:
-        now, waited, every = time.perf_counter(), exchange.waiting.seconds, self._config.log_every
-        if self._logged is not None:
-            began, before = self._logged
-            logger.info(
-                "iterations %d to %d: %.1f ms each, waited %.1f ms of it for other ranks' gradients",
-                self._iteration - every,
-                self._iteration,
-                1e3 * (now - began) / every,
-                1e3 * (waited - before) / every,
-            )
-        self._logged = now, waited
-
 
 def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:
     def synchronize(*_: Any) -> None:
@@ -289,3 +325,5 @@ def _at_exit() -> None:
             time.sleep(0.001)
         if not exchange.close(1.0):
             logger.warning("the process ends while other ranks have not answered")
+        if scheduled._monitor is not None:
+            scheduled._monitor.close()

@@ -12,6 +12,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 
+from ..monitoring.traffic import Traffic
 from ..threads import start_thread
 
 OUTSTANDING = 3  # collectives that are under way at a time
@@ -21,7 +22,8 @@ LEAST_SECONDS = 0.1  # of full use that tell a rate
 class Reducer:
     """Reduces ``units`` (flat tensors, in place, as sums) over ``group`` in ``order``.
 
-    ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one cannot be.
+    ``traffic`` is told what happens. ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one
+    cannot be.
     """
 
     def __init__(
@@ -29,12 +31,13 @@ class Reducer:
         group: dist.ProcessGroup,
         units: Sequence[torch.Tensor],
         order: Sequence[int],
+        traffic: Traffic,
         landed: Callable[[int], None],
         failed: Callable[[BaseException], None],
         outstanding: int = OUTSTANDING,
     ) -> None:
         self._group, self._units, self._order = group, units, order
-        self._landed, self._failed = landed, failed
+        self._traffic, self._landed, self._failed = traffic, landed, failed
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
         for lock in self._ready:
@@ -48,6 +51,7 @@ class Reducer:
 
     def ready(self, unit: int) -> None:
         """All of this unit's gradients are in it."""
+        self._traffic.ready(unit)
         self._complete[unit] = True
         self._ready[unit].release()
 
@@ -85,6 +89,7 @@ class Reducer:
                     if not self._complete[unit]:
                         return
                     self._complete[unit] = False
+                    self._traffic.started(unit)
                     self._flight.put((unit, self._group.allreduce([self._units[unit]], options)))
         finally:
             self._flight.put(None)
@@ -103,6 +108,7 @@ class Reducer:
             if full and was_full:
                 self._busy_seconds += last - before
                 self._busy_bytes += self._units[unit].nbytes
+            self._traffic.landed(unit)
             self._landed(unit)
 
 

@@ -4,18 +4,20 @@ A *round* is one pass through the order of units. Each backward pass that is red
 to a round once. So the ranks issue the same collectives in the same order, however their backward passes are timed.
 """
 
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
+from ..monitoring.round_recorder import UnitFacts
+from ..monitoring.traffic import Traffic
+from .agreement import Plan
 from .guards import guard, plainly
 from .reducer import Reducer, lay_out
 from .tracked import IDLE, KEPT, STEPPING, SUMMING, Tracked
 from .waiting import Waiting
 
-Pieces = Sequence[Tuple[int, int, int]]  # (parameter, start, stop), in elements
 LISTED = 8  # parameters in a message
 
 
@@ -27,6 +29,7 @@ class Rounds:
     tracked : the parameters, in the order of the model.
     group : the process group that carries the collectives, and nothing else meanwhile.
     waiting : the lock, and the error.
+    traffic : is told what happens to each unit.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
     summed : called with a parameter whose sum is there, under the lock, in the landing thread.
     release : called with a parameter whose update has to be done first, in the user's thread.
@@ -37,12 +40,14 @@ class Rounds:
         tracked: List[Tracked],
         group: dist.ProcessGroup,
         waiting: Waiting,
+        traffic: Traffic,
         unused: bool,
         summed: Callable[[Tracked], None],
         release: Callable[[Tracked], None],
     ) -> None:
         self.tracked = tracked
         self.waiting = waiting
+        self.traffic = traffic
         self.number = self.count = 0  # the round, and the parameters that have contributed to it
         self._group, self._unused, self._summed, self._release = group, unused, summed, release
         self._scale = 1.0 / group.size()
@@ -50,10 +55,11 @@ class Rounds:
         self._answered = True  # no answers are under way: _absent and _used may change
         self._reducer: Optional[Reducer] = None
 
-    def install(self, units: Sequence[Pieces], order: Sequence[int]) -> None:
+    def install(self, plan: Plan) -> None:
         """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
         if self._reducer is not None:
             self._reducer.stop(60.0)
+        units, order = plan.units, list(plan.order)
         params = [tracked.param for tracked in self.tracked]
         with plainly():
             kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
@@ -69,12 +75,25 @@ class Rounds:
             for index, _, _ in pieces:
                 self.tracked[index].units.append(unit)
         self._missing = [len(members) for members in self._members]
-        order = list(order)
+        facts = self._facts(plan.steps(), ranges)
         if self._unused:
             self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
             ranges, order = [*ranges, self._used], [*order, len(units)]
             self._members.append([])
-        self._reducer = Reducer(self._group, ranges, order, self._landed, self.waiting.fail)
+            facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
+        self.traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
+        self._reducer = Reducer(self._group, ranges, order, self.traffic, self._landed, self.waiting.fail)
+
+    def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor]) -> List[UnitFacts]:
+        return [
+            UnitFacts(
+                tuple(each.index for each in members),
+                units.nbytes,
+                min(each.urgency for each in members),
+                max(steps.get(each.name, -1) for each in members),
+            )
+            for members, units in zip(self._members, ranges)
+        ]
 
     def observed_rate(self) -> Optional[float]:
         """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""

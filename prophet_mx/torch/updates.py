@@ -6,10 +6,12 @@ The optimizer itself is never changed, so that a scheduler may change its groups
 
 import heapq
 import threading
+import time
 from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
 
+from ..monitoring.traffic import Traffic
 from ..threads import start_thread
 from .guards import plainly
 from .tracked import CLEARED, ZEROED, Tracked
@@ -60,8 +62,8 @@ def _hyperparameters(group: Dict[str, Any]) -> Dict[str, Any]:
 class Updater:
     """The thread that updates parameters as their sums arrive, the most urgent first."""
 
-    def __init__(self, waiting: Waiting) -> None:
-        self._waiting = waiting
+    def __init__(self, waiting: Waiting, traffic: Traffic) -> None:
+        self._waiting, self._traffic = waiting, traffic
         self._work = threading.Condition(waiting.condition._lock)  # type: ignore[attr-defined]  # the same lock
         self._ripe: List[Tuple[int, int, Tracked]] = []
         self._stopping = False
@@ -110,6 +112,11 @@ class Updater:
             by_update.setdefault(tracked.update, []).append(tracked)
         for update, members in by_update.items():
             update.apply(members)
+        recorder = self._traffic.recorder
+        if recorder is not None:
+            now = time.perf_counter()
+            for tracked in batch:
+                recorder.updated(tracked.round, tracked.index, now)
         with self._waiting.condition:
             for tracked in batch:
                 if tracked.zero == CLEARED:

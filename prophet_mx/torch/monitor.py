@@ -1,0 +1,156 @@
+"""What an operator sees of a rank: statistics, log lines, the endpoint, the timeline. What they are is in ``monitoring/``."""
+
+import logging
+from typing import Any, Dict, List, Optional, Sequence, TypedDict
+
+from ..config import Config
+from ..errors import ConfigError
+from ..monitoring.metrics import Metrics
+from ..monitoring.round_recorder import RoundRecorder
+from ..monitoring.timeline import Timeline
+from ..monitoring.traffic import Traffic
+from .agreement import Plan
+from .waiting import Waiting
+
+logger = logging.getLogger("prophet_mx")
+
+ANSWERS = "which parameters were used"  # what the unit is called that tells all ranks
+
+
+class Stats(TypedDict, total=False):
+    """What :meth:`ScheduledOptimizer.stats` gives. Only ``policy`` where DistributedDataParallel does everything itself.
+
+    Attributes
+    ----------
+    policy : ``prophet`` or ``off``.
+    iterations : calls of ``step()``.
+    units, bytes : collectives that are done, and their payload.
+    wait_seconds : sum over units, from ready here until started.
+    first_wait : mean seconds from ready here until summed up of the most urgent unit.
+    first_ahead : mean bytes that were started and not summed up when it became ready: what was in front of it.
+    stalled_seconds : for which the program has waited for gradients.
+    utilisation : share of ``rates`` that was used while a unit was ready whose turn it was, 0 to 1.
+    rates : bytes/s of payload that the plan counts on, in a list; 0 until that is measured.
+    startup_seconds : what a collective takes from one to the next at the least; 0 until that is measured.
+    unit_bytes : payload of the largest collective of an iteration.
+    planned_units, plans : collectives of an iteration, and how many plans were made of profiles so far.
+    steps : lists of names of the parameters whose gradients become ready together; empty until learned.
+    step_times : seconds after the iteration's first ready gradient, for each step.
+    failure : why gradients cannot be reduced any more, in words; empty without one.
+    """
+
+    policy: str
+    iterations: int
+    units: int
+    bytes: int
+    wait_seconds: float
+    first_wait: float
+    first_ahead: float
+    stalled_seconds: float
+    utilisation: float
+    rates: List[float]
+    startup_seconds: float
+    unit_bytes: int
+    planned_units: int
+    plans: int
+    steps: List[List[str]]
+    step_times: List[float]
+    failure: str
+
+
+class Monitor:
+    """Shows one rank. Called in the thread that calls ``step()``, but for what Traffic says.
+
+    Parameters
+    ----------
+    config : what is asked for.
+    names : of the parameters.
+    waiting : counts the seconds that the program waits.
+    rank, ranks : of the job.
+
+    Raises
+    ------
+    ConfigError
+        the endpoint cannot listen, or a package that it needs is missing; or the file of the timeline cannot be made.
+    """
+
+    def __init__(self, config: Config, names: Sequence[str], waiting: Waiting, rank: int, ranks: int) -> None:
+        self.traffic = Traffic([*names, ANSWERS])
+        self._config, self._waiting, self._rank, self._ranks = config, waiting, rank, ranks
+        self._timeline: Optional[Timeline] = None
+        self._metrics = Metrics(config, rank)
+        if config.timeline is not None:
+            try:
+                self._start(config)
+            except BaseException:
+                self._metrics.close()
+                raise
+
+    def iteration_ends(self, number: int) -> None:
+        """Iteration ``number`` is over, counted from 1."""
+        self._metrics.iteration(number, self)
+
+    def snapshot(self) -> Dict[str, Any]:
+        """As :meth:`prophet_mx.monitoring.metrics.Counting.snapshot`."""
+        return {**self.traffic.snapshot(), "stalled_seconds": self._waiting.seconds}
+
+    def stats(self, iterations: int, plan: Plan, plans: int) -> Stats:
+        """See :class:`Stats`."""
+        profile = plan.profile
+        state = self.snapshot()
+        [link] = state["links"]
+        could = link["backlog_seconds"] * link["rate"]
+        return {
+            "policy": self._config.policy,
+            "iterations": iterations,
+            "units": state["units"],
+            "bytes": state["bytes"],
+            "wait_seconds": state["wait_seconds"],
+            "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
+            "first_ahead": state["first_ahead"] / max(1, state["first_answers"]),
+            "stalled_seconds": state["stalled_seconds"],
+            "utilisation": min(1.0, link["backlog_bytes"] / could) if could else 0.0,
+            "rates": [link["rate"]],
+            "startup_seconds": plan.cost.startup if plan.cost else 0.0,
+            "unit_bytes": self.traffic.largest,
+            "planned_units": self.traffic.planned,
+            "plans": plans,
+            "steps": [[profile.gradients[index].name for index in step] for step in profile.steps] if profile else [],
+            "step_times": list(profile.step_times()) if profile else [],
+            "failure": "" if self._waiting.failure is None else str(self._waiting.failure),
+        }
+
+    def start_timeline(self, config: Config) -> str:
+        """Write a trace from now on, as the settings say; the file's path."""
+        if self._timeline is not None and self._timeline.writing:
+            raise ConfigError(f"a timeline is being written to {self._timeline.path}; end it with timeline_stop()")
+        self.stop_timeline()
+        return self._start(config)
+
+    def _start(self, config: Config) -> str:
+        self._timeline = Timeline(
+            self.traffic,
+            lambda links, process: RoundRecorder(process),
+            str(config.timeline),
+            config.timeline_limit,
+            rank=self._rank,
+            workers=self._ranks,
+            links=["all-reduce"],
+            gradients=self.traffic.gradients,
+            names=self.traffic.labels,
+            about={"policy": self._config.policy},
+        )
+        return self._timeline.path
+
+    def stop_timeline(self) -> Optional[str]:
+        """The path of the trace that ends; None if none was being written."""
+        timeline, self._timeline = self._timeline, None
+        if timeline is None:
+            return None
+        timeline.stop()
+        return timeline.path
+
+    def close(self) -> None:
+        """End the threads. May be called again."""
+        self.stop_timeline()
+        self._metrics.close()
