@@ -21,6 +21,7 @@ from ..monitoring.traffic import Traffic
 from .agreement import Plan
 from .guards import guard, plainly, unguard, unguard_gradient
 from .rounds import Rounds
+from .streams import Streams
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
 from .waiting import Waiting
@@ -37,14 +38,24 @@ class Exchange:
     group : the process group that carries the collectives, and nothing else meanwhile.
     waiting : the lock, and the error.
     traffic : is told what happens to each unit.
+    streams : those of the accelerator that the parameters are on, None for the CPU.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
     """
 
-    def __init__(self, tracked: Sequence[Tracked], group: dist.ProcessGroup, waiting: Waiting, traffic: Traffic, unused: bool) -> None:
+    def __init__(
+        self,
+        tracked: Sequence[Tracked],
+        group: dist.ProcessGroup,
+        waiting: Waiting,
+        traffic: Traffic,
+        streams: Optional[Streams],
+        unused: bool,
+    ) -> None:
         self.tracked = list(tracked)
         self.waiting = waiting
-        self.updater = Updater(waiting, traffic)
-        self.rounds = Rounds(self.tracked, group, waiting, traffic, unused, self._summed, self.release)
+        self._streams = streams
+        self.updater = Updater(waiting, traffic, streams)
+        self.rounds = Rounds(self.tracked, group, waiting, traffic, streams, unused, self._summed, self.release)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
         self.sampling = False  # keep when gradients are ready, to see whether that has changed
@@ -137,7 +148,15 @@ class Exchange:
             return
         self.rounds.end()
         if self.recording or self.sampling:
+            if self._streams is not None:
+                self._note_ready(self._streams)
             self.samples.append([tracked.ready if not tracked.absent else None for tracked in self.tracked])
+
+    def _note_ready(self, streams: Streams) -> None:
+        """On an accelerator gradients are ready when it has made them, not when the hook of each ran."""
+        seconds = streams.seconds([tracked.mark for tracked in self.tracked])
+        for tracked, moment in zip(self.tracked, seconds or []):
+            tracked.ready = moment
 
     def begin_forward(self) -> None:
         """The model's forward begins: what backward had to contribute has been contributed."""
@@ -226,7 +245,7 @@ class Exchange:
         """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive."""
         self.waiting.check()
         self.end_round()
-        update = Update(optimizer)
+        update = Update(optimizer, None if self._streams is None else self._streams.marks())
         members: List[Tracked] = []
         for tracked in self.tracked:
             if tracked.group is None:

@@ -4,6 +4,7 @@ The order is the same on all ranks and repeats without an end, one *round* for e
 between rounds. Contract: a unit is made ready only after it has landed from the round before.
 """
 
+import contextlib
 import threading
 import time
 from queue import SimpleQueue
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from ..monitoring.traffic import Traffic
 from ..threads import start_thread
+from .streams import Streams
 
 OUTSTANDING = 3  # collectives that are under way at a time
 LEAST_SECONDS = 0.1  # of full use that tell a rate
@@ -23,7 +25,7 @@ class Reducer:
     """Reduces ``units`` (flat tensors, in place, as sums) over ``group`` in ``order``.
 
     ``traffic`` is told what happens. ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one
-    cannot be.
+    cannot be. On an accelerator, ``streams`` order our threads, and ``written(unit)`` returns when the unit can be reduced.
     """
 
     def __init__(
@@ -35,8 +37,11 @@ class Reducer:
         landed: Callable[[int], None],
         failed: Callable[[BaseException], None],
         outstanding: int = OUTSTANDING,
+        streams: Optional[Streams] = None,
+        written: Callable[[int], None] = lambda unit: None,
     ) -> None:
         self._group, self._units, self._order = group, units, order
+        self._streams, self._written = streams, written
         self._traffic, self._landed, self._failed = traffic, landed, failed
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
@@ -74,7 +79,8 @@ class Reducer:
 
     def _run(self, body: Callable[[], None]) -> None:
         try:
-            body()
+            with contextlib.nullcontext() if self._streams is None else self._streams.aside():
+                body()
         except BaseException as error:
             self._failed(error)
 
@@ -89,6 +95,8 @@ class Reducer:
                     if not self._complete[unit]:
                         return
                     self._complete[unit] = False
+                    if self._streams is not None:
+                        self._written(unit)
                     self._traffic.started(unit)
                     self._flight.put((unit, self._group.allreduce([self._units[unit]], options)))
         finally:
@@ -102,6 +110,8 @@ class Reducer:
                 return
             unit, work = item
             work.wait()
+            if self._streams is not None:
+                self._streams.settle()  # there work.wait() only makes the stream wait
             was_full, before = full, last
             full, last = self._places.empty(), time.perf_counter()
             self._places.put(None)

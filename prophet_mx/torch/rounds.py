@@ -15,6 +15,7 @@ from ..monitoring.traffic import Traffic
 from .agreement import Plan
 from .guards import guard, plainly
 from .reducer import Reducer, lay_out
+from .streams import Streams
 from .tracked import IDLE, KEPT, STEPPING, SUMMING, Tracked
 from .waiting import Waiting
 
@@ -30,6 +31,7 @@ class Rounds:
     group : the process group that carries the collectives, and nothing else meanwhile.
     waiting : the lock, and the error.
     traffic : is told what happens to each unit.
+    streams : those of the accelerator that the parameters are on, None for the CPU.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
     summed : called with a parameter whose sum is there, under the lock, in the landing thread.
     release : called with a parameter whose update has to be done first, in the user's thread.
@@ -41,6 +43,7 @@ class Rounds:
         group: dist.ProcessGroup,
         waiting: Waiting,
         traffic: Traffic,
+        streams: Optional[Streams],
         unused: bool,
         summed: Callable[[Tracked], None],
         release: Callable[[Tracked], None],
@@ -48,6 +51,7 @@ class Rounds:
         self.tracked = tracked
         self.waiting = waiting
         self.traffic = traffic
+        self.streams = streams
         self.number = self.count = 0  # the round, and the parameters that have contributed to it
         self._group, self._unused, self._summed, self._release = group, unused, summed, release
         self._scale = 1.0 / group.size()
@@ -82,7 +86,11 @@ class Rounds:
             self._members.append([])
             facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
         self.traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
-        self._reducer = Reducer(self._group, ranges, order, self.traffic, self._landed, self.waiting.fail)
+        if self.streams is not None:
+            self.streams.settle()  # the flat buffers are there for all streams
+        self._reducer = Reducer(
+            self._group, ranges, order, self.traffic, self._landed, self.waiting.fail, streams=self.streams, written=self._written
+        )
 
     def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor]) -> List[UnitFacts]:
         return [
@@ -116,6 +124,8 @@ class Rounds:
         """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
         waits for as well. The landing thread counts down from the moment in which a unit is ready."""
         assert self._reducer is not None
+        if self.streams is not None:
+            tracked.mark = self.streams.mark(tracked.param.device, tracked.mark)
         if tracked.stage == IDLE:
             tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
         else:
@@ -166,6 +176,8 @@ class Rounds:
             self._fill_one(tracked, used)
         self._used.copy_(used)
         self._answered = False
+        if self.streams is not None:
+            self.streams.settle()  # it is small
         assert self._reducer is not None
         self._reducer.ready(len(self._members) - 1)
 
@@ -183,6 +195,11 @@ class Rounds:
         used[tracked.index] = int(touched)
         self.hand_over(tracked, 1)  # the answers of all ranks
         tracked.absent = not touched
+
+    def _written(self, unit: int) -> None:
+        """Return when the accelerator has written all gradients of this unit into it. In the thread that starts collectives."""
+        for tracked in self._members[unit]:
+            tracked.mark.synchronize()
 
     # -- sums --------------------------------------------------------------------------------------------------------------
 

@@ -31,6 +31,7 @@ class Tracked:
     ready : seconds (``time.perf_counter``) at which its gradient was ready last.
     touched : backward has reached it since the last round (also within ``no_sync``).
     absent : it was not used here in this round, so that the ranks' answers tell whether it was used at all.
+    mark : when its gradient was in the flat buffer, in the stream that wrote it; None on the CPU.
     urgency : 0 for the parameter that forward needs first.
     """
 
@@ -52,6 +53,7 @@ class Tracked:
         "ready",
         "touched",
         "absent",
+        "mark",
         "urgency",
         "bytes",
     )
@@ -71,5 +73,6 @@ class Tracked:
         self.round = -1
         self.ready = 0.0
         self.touched = self.absent = False
+        self.mark: Any = None
         self.urgency = index
         self.bytes = param.numel() * param.element_size()

@@ -4,16 +4,18 @@ The optimizer's ``step`` runs on a *shadow*: an object of its class with the sam
 The optimizer itself is never changed, so that a scheduler may change its groups meanwhile. All updates run in one thread.
 """
 
+import contextlib
 import heapq
 import threading
 import time
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from ..monitoring.traffic import Traffic
 from ..threads import start_thread
 from .guards import plainly
+from .streams import Streams
 from .tracked import CLEARED, ZEROED, Tracked
 from .waiting import Waiting
 
@@ -23,9 +25,11 @@ BATCH_PARAMETERS = 16  # each takes 10 to 25 us, and the interpreter's lock
 
 
 class Update:
-    """What one ``step()`` asks for: the optimizer's groups (all but their parameters) and its attributes, as they were then."""
+    """What one ``step()`` asks for: the optimizer's groups (all but their parameters) and its attributes, as they were then. ``marks`` is
+    that moment in the streams of an accelerator."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, marks: Optional[List[Any]] = None) -> None:
+        self.marks = marks or []
         self._class = type(optimizer)
         self._attributes = {name: value for name, value in vars(optimizer).items() if name not in ("param_groups", "step")}
         self._groups = [_hyperparameters(group) for group in optimizer.param_groups]
@@ -62,8 +66,8 @@ def _hyperparameters(group: Dict[str, Any]) -> Dict[str, Any]:
 class Updater:
     """The thread that updates parameters as their sums arrive, the most urgent first."""
 
-    def __init__(self, waiting: Waiting, traffic: Traffic) -> None:
-        self._waiting, self._traffic = waiting, traffic
+    def __init__(self, waiting: Waiting, traffic: Traffic, streams: Optional[Streams]) -> None:
+        self._waiting, self._traffic, self._streams = waiting, traffic, streams
         self._work = threading.Condition(waiting.condition._lock)  # type: ignore[attr-defined]  # the same lock
         self._ripe: List[Tuple[int, int, Tracked]] = []
         self._stopping = False
@@ -84,7 +88,7 @@ class Updater:
 
     def _run(self) -> None:
         try:
-            with plainly():
+            with plainly(), contextlib.nullcontext() if self._streams is None else self._streams.aside():
                 while True:
                     batch = self._next_batch()
                     if not batch:
@@ -111,7 +115,11 @@ class Updater:
             assert tracked.update is not None
             by_update.setdefault(tracked.update, []).append(tracked)
         for update, members in by_update.items():
+            if self._streams is not None:
+                self._streams.follow(update.marks)
             update.apply(members)
+        if self._streams is not None:
+            self._streams.settle()
         recorder = self._traffic.recorder
         if recorder is not None:
             now = time.perf_counter()
@@ -123,6 +131,8 @@ class Updater:
                     tracked.param.grad = None
                 elif tracked.zero == ZEROED and tracked.gradient is not None:
                     tracked.gradient.zero_()
+                    if self._streams is not None:
+                        self._streams.settle()
                 tracked.update = None
                 tracked.pending = False
             self._waiting.condition.notify_all()
