@@ -2,13 +2,14 @@
 
 import contextlib
 import functools
-from typing import Any, Callable, Dict, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..errors import ConfigError
 from .exchange import Exchange
 from .tracked import STEPPING, Tracked
 from .waiting import as_collective_error
@@ -72,6 +73,7 @@ class Model:
         if self._ddp is not None:
             self._ddp.require_backward_grad_sync = False  # its own reductions are off, also their checks
             self._ddp.no_sync = self.no_sync  # type: ignore[method-assign]
+            self._ddp.join_hook = _refuse_join  # type: ignore[method-assign]
 
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
         """Have each module wait for its own parameters before its forward, and a compiled one for all in it: no graph has hooks in it."""
@@ -125,8 +127,12 @@ class Model:
         for module in self._compiled:
             module._compiled_call_impl = module._compiled_call_impl.__wrapped__  # type: ignore[union-attr]
         if self._ddp is not None:
-            del self._ddp.no_sync
+            del self._ddp.no_sync, self._ddp.join_hook
             self._ddp.require_backward_grad_sync = True
+
+
+def _refuse_join(**_: Any) -> NoReturn:
+    raise ConfigError("join() of a DistributedDataParallel cannot be scheduled; allowed: as many iterations on each rank, or policy='off'")
 
 
 def is_compiled(module: nn.Module) -> bool:
