@@ -1,59 +1,58 @@
 """Compare all-reduces on the testbed: PyTorch's DistributedDataParallel and ScheduledOptimizer over shaped links; needs root and PyTorch.
 
-    python -m benchmarks.collectives --cell resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit --repeats 3
+    python -m benchmarks.collectives --cell resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit
 
 A cell's model is a profile with emulated compute, in one or both of two kinds (``--kinds device,cpu``; testbed/emulated_torch.py), or
 real training of a small residual network (``--cell real,ranks=2,rate=1Gbit``). Gradients are ready operation by operation; with
-``ready=steps`` in a cell, in the steps of the profile, many at once. The methods of a cell take turns, in another random order at
-each turn, so that what happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every reduced gradient is
+``ready=steps`` in a cell, in the steps of the profile, many at once. Warm-up iterations are dropped. Every reduced gradient is
 checked on an emulated device. On the processor all ranks must end with the same weights, bit for bit, and so must all methods without
-compression, but for real training with more than two ranks: the order of summation differs there.
-The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
+compression, but for real training with more than two ranks: the order of summation differs there. Rounds, jobs that are set aside, and
+where results are written are as with benchmarks.run.
+The exit code is 1 if a job failed, a value was wrong, or a method was faster than the bound; 3 without the privileges that namespaces need.
 """
 
 import argparse
-import random
-import shlex
 import statistics
 import sys
 from itertools import groupby
-from typing import Dict, Iterator, List, Optional, Sequence, Set
+from typing import Dict, Iterator, List, Optional, Sequence
 
-from prophet_mx.cli.arguments import checked, count
+from prophet_mx.cli.arguments import checked
+from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Load
-from .comparison.rings import KINDS, REAL, STANDARD, RingCell, RingMethod, RingRow, make_rows, markdown, parse, write
-from .comparison.rows import Job, job_times
+from .comparison.command import Session, add_comparison_options, compare, protocol, turn
+from .comparison.metadata import describe
+from .comparison.rings import KINDS, REAL, STANDARD, RingCell, RingMethod, parse
+from .comparison.rows import Job, JobRow
 from .comparison.stolen import Stolen
-from .run import add_job_options, add_output_options, compare, turn
-from .testbed import Testbed, TestbedError, measure
-from .testbed.goodput import Goodput
+from .testbed import Testbed, measure
+from .testbed.exits import exit_code
 from .testbed.ranks import RankTask, run_ranks
-
-MAX_STOLEN = 0.1  # cores, in an undisturbed iteration
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
 
-    def found() -> Iterator[List[RingRow]]:
+    try:
         methods = [parse(name) for name in options.methods]
         cells = [RingCell.parse(text, kind) for text in options.cell for kind in (["cpu"] if text.split(",")[0] == REAL else options.kinds)]
+    except ProphetError as error:
+        return exit_code(error)
+
+    def found() -> Iterator[List[JobRow]]:
         for (ranks, rate), members in groupby(cells, key=lambda cell: (cell.ranks, cell.cell.rate)):
             with Testbed(ranks, 1, rate) as bed:
-                with turn(options.lock):
-                    goodput = measure(bed)
-                print(f"{ranks} ranks: goodput {goodput} {goodput.shortfall(rate)}", flush=True)
                 for cell in members:
-                    yield run_cell(bed, goodput, cell, methods, options)
+                    yield run_cell(bed, cell, methods, options)
 
-    command = shlex.join(["python", "-m", "benchmarks.collectives"] + arguments)
-    return compare(found(), len(options.methods), options, command, markdown, write)
+    asked = protocol(options, list(dict.fromkeys(map(str, cells))), options.methods, {})
+    return compare(found(), options, "collectives", {**describe("collectives", arguments, "PyTorch", "torch"), **asked})
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.collectives", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--cell",
@@ -64,10 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--kinds", type=checked(_kinds), default=list(KINDS), help="of device,cpu (default both)")
     parser.add_argument("--methods", type=checked(_methods), default=list(STANDARD), help=f"default {','.join(STANDARD)}")
-    parser.add_argument("--repeats", type=count, default=1, help="jobs per method and cell (default 1)")
-    add_job_options(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the methods (default 0)")
-    add_output_options(parser)
+    add_comparison_options(parser)
     return parser
 
 
@@ -82,34 +78,21 @@ def _kinds(text: str) -> List[str]:
     return kinds
 
 
-def run_cell(bed: Testbed, goodput: Goodput, cell: RingCell, methods: Sequence[RingMethod], options: argparse.Namespace) -> List[RingRow]:
-    """Run ``methods`` in turns in one cell and return a row for each that ran; says on stderr which failed, and why."""
-    load = cell.load(goodput.link)
-    if load is None:
-        print(f"{cell}: real training", flush=True)
-    else:
-        print(f"{cell}, {cell.kind}: {load.profile.total_bytes / 1e6:.2f} MB, rho {load.rho:.3f}, bound {load.bound:.4f} s", flush=True)
-    jobs: Dict[str, List[Job]] = {method.name: [] for method in methods}
-    broken: Set[str] = set()
-    order = random.Random(options.seed)
-    for repeat in range(options.repeats):
-        for method in order.sample(methods, len(methods)):
-            if method.name in broken:
-                continue
-            try:
-                job = run_method(bed, cell, load, method, options)
-            except TestbedError as error:
-                print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
-                broken.add(method.name)
-                continue
-            jobs[method.name].append(job)
-            times = job_times(job, options.warmup)
-            stolen = job.stolen.cores()
-            print(f"  {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.1f} ms ({stolen:.0%} of a core stolen)", flush=True)
-    ran = {name: found for name, found in jobs.items() if name not in broken}
+def run_cell(bed: Testbed, cell: RingCell, methods: Sequence[RingMethod], options: argparse.Namespace) -> List[JobRow]:
+    """Run the jobs of ``methods`` in one cell and return a row for each."""
+    known = {method.name: method for method in methods}
+    session = Session(str(cell), cell.kind, cell.cell.rate, lambda: measure(bed), options)
+    load = cell.load(session.goodput.link)
+    if load is not None:
+        print(f"  {load.profile.total_bytes / 1e6:.2f} MB, rho {load.rho:.3f}, bound {load.bound:.4f} s", flush=True)
+    attempts = session.attempts(list(known), lambda name: run_method(bed, cell, load, known[name], options))
     if cell.kind == "cpu" and (load or cell.ranks == 2):  # the stamps' sums are exact, and so are those of two
-        _check_weights(ran)
-    return make_rows(cell, load, goodput, ran, options.warmup, MAX_STOLEN) if ran else []
+        jobs: Dict[str, List[Job]] = {}
+        for attempt in attempts:
+            if attempt.job is not None:
+                jobs.setdefault(attempt.method, []).append(attempt.job)
+        _check_weights(jobs)
+    return session.rows(attempts, load)
 
 
 def run_method(bed: Testbed, cell: RingCell, load: Optional[Load], method: RingMethod, options: argparse.Namespace) -> Job:

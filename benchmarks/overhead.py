@@ -6,7 +6,7 @@
 
 Two workers and one server on this machine call ``pushpull`` for 200 keys of 10 floats and wait for the values, some hundred
 times. Plain ``dist_sync`` and ScheduledKVStore run in pairs, each in processes of its own; the order changes from pair to pair,
-so that whatever else the machine does hits both. Per key:
+so that whatever else the machine does hits both. Results are written as by benchmarks.run. Per key:
 
 main thread, CPU   processor time of the thread that calls pushpull, inside these calls
 main thread, wall  the time these calls take; more than the CPU time if the thread waited, or the machine was busy
@@ -24,6 +24,10 @@ import statistics
 import sys
 import time
 from typing import Dict, List, Optional, Sequence
+
+from .comparison.intervals import of_median
+from .comparison.metadata import describe
+from .comparison.results import add_output_options, destinations, write
 
 COLUMNS = {"main_cpu": "main thread, CPU", "main_wall": "main thread, wall", "worker_cpu": "worker CPU"}
 TARGETS = {"main_cpu": 10, "main_wall": 10, "worker_cpu": 37}  # microseconds per key, scheduled
@@ -97,21 +101,19 @@ def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
 
 
 def table(base: str, runs: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
-    """Medians over the pairs with their range, and the median of the ratios within the pairs, as Markdown."""
-    lines = [f"| us per key | {base} | scheduled | ratio | target, scheduled |", "|---|---|---|---|---|"]
+    """Medians over the pairs, and of the ratios within the pairs, with their intervals, as Markdown."""
+    lines = [f"| us per key | {base} (95%) | scheduled (95%) | ratio (95%) | target, scheduled |", "|---|---:|---:|---:|---:|"]
     for column, title in COLUMNS.items():
         before, after = [run[column] for run in runs], [run[column] for run in scheduled]
-        ratio = statistics.median(b / a for a, b in zip(before, after))
-        lines.append(f"| {title} | {_spread(before)} | {_spread(after)} | {ratio:.2f} | {TARGETS[column]} |")
-    return "\n".join(lines)
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.1f} ({min(values):.1f}-{max(values):.1f})"
+        ratio = of_median([b / a for a, b in zip(before, after)])
+        cells = [title, of_median(before).text(1), of_median(after).text(1), ratio.text(2), str(TARGETS[column])]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; returns the exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.overhead", description=__doc__.split("\n\n")[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
@@ -125,6 +127,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
     parser.add_argument("--base", choices=("plain", "unwatched"), default="plain", help="what scheduling is compared with")
     parser.add_argument("--worker", choices=("plain", "unwatched", "scheduled"), help=argparse.SUPPRESS)
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     for name in ("pairs", "keys", "size", "iterations", "workers"):
         if getattr(options, name) < 1:
@@ -145,12 +148,18 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             flush=True,
         )
         load.append(os.getloadavg()[0])
-    print(
-        f"\n{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
+    text = (
+        f"{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
         f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores, load average {min(load):.1f} to "
-        f"{max(load):.1f} (the benchmark itself makes about 2): median (lowest-highest)\n"
+        f"{max(load):.1f} (the benchmark itself makes about 2). No model, no shaped network: nothing is scaled or emulated.\n\n"
+        f"{table(options.base, base, scheduled)}"
     )
-    print(table(options.base, base, scheduled))
+    print("\n" + text)
+    kinds = ((options.base, base), ("scheduled", scheduled))
+    rows = [(pair, kind, *(runs[pair][column] for column in COLUMNS)) for kind, runs in kinds for pair in range(options.pairs)]
+    for files in destinations(options, "overhead"):
+        write(files, ("pair", "kind", *COLUMNS), rows, text, describe("overhead", arguments))
+        print(f"written: {files.table}")
     return 0
 
 

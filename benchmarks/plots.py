@@ -5,15 +5,14 @@
 
 Needs matplotlib (extra ``plot``).
 
-bandwidth  lines are simulated with the costs in benchmarks/results/simulator_costs.json, points are measured on the testbed:
-           all rows of benchmarks/results/*.csv of the same job at any rate. The bound is for the same goodput.
+bandwidth  lines are simulated with the costs that benchmarks/results/simulator was fitted with, points are measured on the testbed:
+           all published medians of the same job at any rate. The bound is for the same goodput.
 gantt      a simulated iteration in steady state, of stock MXNet and of prophet: computing, and for every unit its wait in the
            worker, its time to the server (queues behind other units included) and the time until the answer, coloured by
            the step in which its gradient became ready.
 """
 
 import argparse
-import csv
 import json
 import sys
 from dataclasses import replace
@@ -27,8 +26,9 @@ from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
 
 from .comparison.cells import Cell
-from .run import RESULTS
-from .validate_simulator import COSTS_FILE, predict
+from .comparison.results import RESULTS, Files
+from .questions import QUESTIONS
+from .validate_simulator import COSTS_FILE, predict, read
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -42,15 +42,10 @@ IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 def measured_points(job: Cell, results: Path) -> Dict[str, List[Tuple[float, float]]]:
     """method -> (rate in Gbit/s, ms) of all measured rows of ``job``, whatever their rate."""
     points: Dict[str, List[Tuple[float, float]]] = {}
-    for path in sorted(results.glob("*.csv")):
-        with open(path, newline="") as file:
-            rows = csv.DictReader(file)
-            if "time_ms" not in (rows.fieldnames or ()):
-                continue  # another kind of result
-            for row in rows:
-                cell = Cell.parse(row["cell"])
-                if replace(cell, rate=job.rate) == job:
-                    points.setdefault(row["method"], []).append((cell.rate * 8 / 1e9, float(row["time_ms"])))
+    files = [Files.published(question.name, results).data for question in QUESTIONS.values() if question.module == "run"]
+    for row in read([file for file in files if file.exists()]):
+        if replace(row.cell, rate=job.rate) == job:
+            points.setdefault(row.method, []).append((row.cell.rate * 8 / 1e9, row.seconds * 1e3))
     return points
 
 

@@ -1,10 +1,11 @@
 """``prophet-mx predict`` against the testbed: predicted and measured time per iteration of each cell and method, and the median
 error.
 
-    python -m benchmarks.predictions benchmarks/results/quick.csv
-    python -m benchmarks.predictions benchmarks/results/quick.csv --costs benchmarks/results/simulator_costs.json
+    python -m benchmarks.predictions short
+    python -m benchmarks.predictions short --costs benchmarks/results/simulator/metadata.json
 
-Reads what ``benchmarks.run`` wrote and predicts every row that has a model, from the cell's profile and its measured goodput.
+Reads published results, by name, or what ``benchmarks.run`` wrote, and predicts every method in a cell that has a model, from the cell's
+profile and its measured goodput.
 Without --costs messages cost nothing, as in ``prophet-mx predict``. With a file of costs, rows of the cells that these were
 fitted on are marked and not counted. ``benchmarks.validate_simulator`` makes such a file.
 
@@ -21,6 +22,7 @@ from typing import Optional, Sequence
 from prophet_mx.errors import ProphetError
 from prophet_mx.simulation.predict import COSTS, load_costs
 
+from .comparison.results import source
 from .validate_simulator import LIMIT, Check, check, read, summary
 
 
@@ -38,7 +40,7 @@ def table(checks: Sequence[Check]) -> str:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.predictions", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="CSV", help="results of benchmarks.run")
+    parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
     parser.add_argument("--costs", metavar="FILE", help="JSON file of what messages cost (default: nothing)")
     options = parser.parse_args(arguments)
     try:

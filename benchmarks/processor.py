@@ -2,14 +2,13 @@
 
     python -m benchmarks.processor --cell resnet50_v1,rho=1,scale=1,rate=3Gbit --methods pushpull,prophet
 
-Runs one job per method under ``perf record`` (Debian: linux-perf), which notes 499 times a second what each core runs, and counts the
-samples of the measured iterations. Prints a table in milliseconds of processor time per iteration, all workers and all servers
-together; time that the machine's host took counts for whoever ran then. The exit code is 1 if a job failed, 3 without the privileges
-that namespaces need.
+Runs one job per cell and method under ``perf record`` (Debian: linux-perf), which notes 499 times a second what each core runs, and
+counts the samples of the measured iterations. Prints a table in milliseconds of processor time per iteration, all workers and all servers
+together; time that the machine's host took counts for whoever ran then. Results are written as by benchmarks.run. The exit code is 1 if a
+job failed, 3 without the privileges that namespaces need.
 """
 
 import argparse
-import shlex
 import shutil
 import signal
 import statistics
@@ -27,9 +26,12 @@ import psutil
 from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Cell, Load
+from .comparison.command import add_job_options
+from .comparison.metadata import describe
 from .comparison.methods import Method, parse
-from .comparison.rows import job_times, machine
-from .run import RESULTS, add_job_options, run_method
+from .comparison.results import add_output_options, destinations, write
+from .comparison.tables import scaling
+from .run import run_method
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code
 
@@ -154,6 +156,7 @@ def count(found: Iterable[Sample], roles: Dict[int, str], since: float, until: f
 class Profile(NamedTuple):
     """A method's: median ms per iteration, share of the bound, stolen cores, and ms per iteration by role and kind."""
 
+    cell: str
     method: str
     time_ms: float
     over_bound: float
@@ -168,9 +171,10 @@ def profile(bed: Testbed, cell: Cell, load: Load, method: Method, options: argpa
             job = run_method(bed, cell, load, method, options, {})
         found = profiler.samples()
     starts = job.workers[0]["starts"][options.warmup :]
-    time = statistics.median(job_times(job, options.warmup))
+    time = statistics.median(job.times(options.warmup))
     counted = count(found, profiler.roles, starts[0], starts[-1])
     return Profile(
+        str(cell),
         method.name,
         time * 1e3,
         time / load.bound,
@@ -204,22 +208,30 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processor", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cell", default="resnet50_v1,rho=1,scale=1,rate=3Gbit", help="as for benchmarks.run")
+    parser.add_argument("--cell", action="append", required=True, help="as for benchmarks.run; may be repeated")
     parser.add_argument("--methods", default="pushpull,prophet", help="as for benchmarks.run")
     add_job_options(parser)
-    parser.add_argument("--name", help="write NAME.md to benchmarks/results")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
+    profiles: List[Profile] = []
+    tables: List[str] = []
     try:
-        cell, methods = Cell.parse(options.cell), [parse(name) for name in options.methods.split(",")]
-        with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-            load = cell.load(measure(bed).link)
-            table = markdown([profile(bed, cell, load, method, options) for method in methods])
+        methods = [parse(name) for name in options.methods.split(",")]
+        for cell in map(Cell.parse, options.cell):
+            with Testbed(cell.workers, cell.servers, cell.rate) as bed:
+                load = cell.load(measure(bed).link)
+                mine = [profile(bed, cell, load, method, options) for method in methods]
+            sent = scaling(cell.profile, load.model_bytes / 1e6, [load.profile.total_bytes / 1e6])
+            tables.append(f"**{cell}**: {sent}\n\n{markdown(mine)}")
+            profiles += mine
     except ProphetError as error:
         return exit_code(error)
-    text = f"{machine()}\n\n`{shlex.join(['python', '-m', 'benchmarks.processor'] + arguments)}`\n\n**{cell}**\n\n{table}"
-    print(text)
-    if options.name:
-        (RESULTS / f"{options.name}.md").write_text(text)
+    table = "\n".join(tables)
+    print(table)
+    rows = [(each.cell, each.method, *key, round(ms, 2)) for each in profiles for key, ms in sorted(each.spent.items())]
+    for files in destinations(options, "processor"):
+        write(files, ("cell", "method", "role", "what", "ms"), rows, table, describe("processor", arguments))
+        print(f"written: {files.table}")
     return 0
 
 

@@ -1,64 +1,95 @@
-"""Do repeats of a comparison agree? Results of ``benchmarks.run`` with the same cells and methods, median by median.
+"""Do two runs of a comparison agree? Their medians beside each other, and whether these differ by more than jobs do.
 
-    python -m benchmarks.repeatability benchmarks/results/quick.csv benchmarks/results/quick-2.csv
+    python -m benchmarks.repeatability short benchmarks/scratch/short-again.csv
 
-Writes repeatability.md beside the first. Exit code 1 if a cell and method's medians differ by more than 5%.
+A run is the name of a published result or a CSV file. Two medians agree if the interval of their ratio, by a bootstrap over the jobs of
+both, has 1 in it. Exit code 1 if fewer than 95% of the rows agree, 2 if there is nothing to compare.
 """
 
 import argparse
-import csv
-import shlex
+import statistics
 import sys
-from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from .comparison.rows import machine
+from .comparison.intervals import Interval, of_median, of_ratio
+from .comparison.metadata import describe
+from .comparison.names import title
+from .comparison.results import add_output_options, destinations, source, write
+from .comparison.rows import JobRow, read
+from .comparison.tables import scaled
 
-LIMIT = 0.05
-
-
-def medians(path: Path) -> Dict[Tuple[str, str], float]:
-    """(cell, method) -> median time in ms of a result."""
-    with open(path, newline="") as file:
-        return {(row["cell"], row["method"]): float(row["time_ms"]) for row in csv.DictReader(file)}
+LEAST_AGREEING = 0.95
 
 
-def spread(values: Sequence[float]) -> float:
-    """Largest over smallest, minus 1."""
-    return max(values) / min(values) - 1
+class Row(NamedTuple):
+    """A method in a cell, in both runs; ``ratio``: the second median over the first."""
+
+    cell: str
+    kind: str
+    method: str
+    first: Interval  # ms
+    second: Interval
+    ratio: Interval
+
+    @property
+    def agrees(self) -> bool:
+        return 1 in self.ratio
+
+
+def times(rows: Sequence[JobRow]) -> Dict[Tuple[str, str, str], List[float]]:
+    """(cell, kind, method) -> ms of each job that counts."""
+    found: Dict[Tuple[str, str, str], List[float]] = {}
+    for row in rows:
+        if not row.aside and row.time_ms is not None:
+            found.setdefault((row.cell, row.kind, row.method), []).append(row.time_ms)
+    return found
+
+
+def compared(first: Sequence[JobRow], second: Sequence[JobRow]) -> List[Row]:
+    """The rows that both runs have."""
+    ours, theirs = times(first), times(second)
+    return [
+        Row(*key, of_median(ours[key]), of_median(theirs[key]), of_ratio(theirs[key], ours[key])) for key in sorted(ours) if key in theirs
+    ]
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """What the rows say, and a table of them."""
+    agree = sum(row.agrees for row in rows)
+    differences = [abs(row.ratio.median - 1) for row in rows]
+    about = (
+        f"{agree} of {len(rows)} rows agree ({agree / len(rows):.0%}). The medians differ by {statistics.median(differences):.1%} in the "
+        f"median, {max(differences):.1%} at most."
+    )
+    lines = ["| cell | method | first, ms (95%) | second, ms (95%) | second / first (95%) | |", "|---|---|---:|---:|---:|---|"]
+    for row in rows:
+        numbers = " | ".join((row.first.text(1), row.second.text(1), row.ratio.text(3)))
+        lines.append(f"| {title(row.cell, row.kind)} | {row.method} | {numbers} | {'' if row.agrees else '**differs**'} |")
+    return about + "\n\n" + "\n".join(lines) + "\n"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.repeatability", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="CSV", help="two or more results with the same cells and methods")
+    parser.add_argument("runs", nargs=2, type=source, metavar="RUN", help="a published result's name, or a CSV file")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
-    found = [medians(path) for path in options.runs]
-    common = [key for key in found[0] if all(key in run for run in found)]
-    if len(found) < 2 or not common:
-        parser.error("nothing to compare: name two or more results that share cells and methods")
-    rows: List[str] = []
-    worst = 0.0
-    for key in common:
-        values = [run[key] for run in found]
-        worst = max(worst, spread(values))
-        rows.append(
-            "| {} | {} | {} | {:.1%} |{}\n".format(
-                *key, " | ".join(f"{v:.0f}" for v in values), spread(values), " **over 5%**" if spread(values) > LIMIT else ""
-            )
-        )
-    names = " | ".join(f"{path.stem}, ms" for path in options.runs)
-    text = (
-        f"{machine()}\n\n`{shlex.join(['python', '-m', 'benchmarks.repeatability'] + arguments)}`\n\n"
-        f"Largest difference of two medians: {worst:.1%}\n\n| cell | method | {names} | difference |\n|---|---|"
-        + "---:|" * (len(found) + 1)
-        + "\n"
-        + "".join(rows)
-    )
-    print(text)
-    (options.runs[0].parent / "repeatability.md").write_text(text)
-    return int(worst > LIMIT)
+    try:
+        first, second = map(read, options.runs)
+    except OSError as error:
+        parser.error(str(error))
+    rows = compared(first, second)
+    if not rows:
+        parser.error("nothing to compare: the runs share no cell and method")
+    table = f"{scaled(first)}\n\n{markdown(rows)}"
+    print(table)
+    flat = [(row.cell, row.kind, row.method, *row.first, *row.second, *row.ratio, row.agrees) for row in rows]
+    names = [f"{what}{part}" for what in ("first", "second", "ratio") for part in ("", "_low", "_high")]
+    for files in destinations(options, "repeatability"):
+        write(files, ("cell", "kind", "method", *names, "agrees"), flat, table, describe("repeatability", arguments))
+        print(f"written: {files.table}")
+    return int(sum(row.agrees for row in rows) < LEAST_AGREEING * len(rows))
 
 
 if __name__ == "__main__":

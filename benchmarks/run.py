@@ -1,89 +1,59 @@
 """Compare methods on the testbed: real MXNet jobs, shaped links, emulated compute; needs root.
 
-    python -m benchmarks.run --cell resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit --repeats 3
+    python -m benchmarks.run --cell resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit
 
-Each cell gets a testbed of its own, whose goodput is measured first. The methods take turns (A B C A B C ...), so that what
-happens on the machine meanwhile meets all of them. Warm-up iterations are dropped. Every value that a worker pulls is checked.
-A virtual machine may lose its processor to others for a time. Beside the median of all iterations stands that of the undisturbed
-ones, during which at most a tenth of a core was taken (``--max-stolen``); how long they took does not count. ``--tries 5
---undisturbed 40`` adds jobs, up to five, to a method that does not have 40 of them yet. Other work on the machine that shall not run
-beside a job can take turns with the jobs: ``--lock FILE`` (and ``flock FILE command``).
-The exit code is 1 if a job failed or a value was wrong, 3 without the privileges that namespaces need.
+Each cell gets a testbed of its own. Its jobs run in rounds: each round measures the links' goodput and then runs every method once, in a
+random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job from which others took more than
+``--max-stolen`` cores while it was measured, or before which the links gave less than 90% of their rate, is set aside and run again, up to
+``--tries`` times, whatever its method and its time. All of them are in the CSV file. Warm-up iterations are dropped. Every value that a
+worker pulls is checked. Other work on the machine that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and
+``flock FILE command``).
+
+Writes to benchmarks/scratch; ``--publish QUESTION`` also replaces what benchmarks/results has.
+The exit code is 1 if a job failed, a value was wrong, or a method was faster than the bound; 3 without the privileges that namespaces need.
 """
 
 import argparse
-import fcntl
 import json
-import shlex
-import statistics
 import sys
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 
-from prophet_mx.cli.arguments import checked, count, duration, factor
+from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ProphetError
 
+from .comparison.best import from_question
 from .comparison.cells import Cell, Load
+from .comparison.command import Session, add_comparison_options, compare, protocol, turn
+from .comparison.metadata import describe
 from .comparison.methods import METHODS, STANDARD, Method, parse
-from .comparison.rings import RingRow
-from .comparison.rows import Job, Row, job_times, make_row, markdown, undisturbed_times, write
+from .comparison.rows import Job, JobRow
 from .comparison.stolen import Stolen
-from .testbed import NeedsRoot, Testbed, TestbedError, measure
+from .testbed import Testbed, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code
 from .testbed.job import run_job
-
-RESULTS = Path(__file__).with_name("results")
-AnyRow = TypeVar("AnyRow", Row, RingRow)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    options = _parser().parse_args(arguments)
-
-    def found() -> Iterator[List[Row]]:
-        cells = [Cell.parse(text) for text in options.cell]
-        for cell in cells:
-            yield run_cell(cell, [parse(name) for name in options.methods], options)
-
-    command = shlex.join(["python", "-m", "benchmarks.run"] + arguments)
-    return compare(found(), len(options.methods), options, command, markdown, write)
-
-
-def compare(
-    cells: Iterator[List[AnyRow]],
-    methods: int,
-    options: argparse.Namespace,
-    command: str,
-    table: Callable[[Sequence[AnyRow]], str],
-    save: Callable[[Sequence[AnyRow], Path, str, str], List[Path]],
-) -> int:
-    """Take the rows of cells as these are run, print and write what there is in the end, and return the exit code: 1 if a cell has fewer
-    rows than ``methods``, a value was wrong, or an error ended it; 3 without the privileges, 130 after Ctrl-C. ``command`` repeats it."""
-    rows: List[AnyRow] = []
-    failed = False
+    options = parser().parse_args(arguments)
     try:
-        for found in cells:
-            rows += found
-            failed = failed or len(found) < methods or any(row.wrong for row in found)
-    except NeedsRoot as error:
-        return exit_code(error)
+        cells = [Cell.parse(text) for text in options.cell]
+        names = [str(cell) for cell in cells]
+        best = from_question(options.best, names) if options.best else {}
     except ProphetError as error:
-        exit_code(error)
-        failed = True
-    except KeyboardInterrupt:
-        return 130
-    if rows:
-        print(table(rows))
-    if rows and options.name:
-        for path in save(rows, options.results, options.name, command):
-            print(f"written: {path}")
-    return 1 if failed else 0
+        return exit_code(error)
+
+    def found() -> Iterator[List[JobRow]]:
+        for cell in cells:
+            yield run_cell(cell, [parse(name) for name in options.methods + best.get(str(cell), [])], options)
+
+    return compare(found(), options, "run", {**describe("run", arguments), **protocol(options, names, options.methods, best)})
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--cell",
@@ -98,24 +68,8 @@ def _parser() -> argparse.ArgumentParser:
         default=list(STANDARD),
         help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in prophet:PROPHET_UNIT=4MB",
     )
-    parser.add_argument("--repeats", type=count, default=2, help="jobs per method and cell (default 2)")
-    add_job_options(parser)
-    parser.add_argument(
-        "--max-stolen",
-        type=factor(0, 1e3),
-        default=0.1,
-        metavar="CORES",
-        help="processor time that others may take during an undisturbed iteration, in cores (default 0.1)",
-    )
-    parser.add_argument(
-        "--undisturbed",
-        type=count,
-        default=1,
-        metavar="N",
-        help="iterations to have undisturbed per method and cell, all workers' together (default 1)",
-    )
-    parser.add_argument("--tries", type=count, default=1, help="jobs per method and cell, at most, to have them (default: no more)")
-    add_output_options(parser)
+    parser.add_argument("--best", metavar="QUESTION", help="in each cell also the best settings of a published sweep of the same cells")
+    add_comparison_options(parser)
     parser.add_argument(
         "--timeline", type=Path, metavar="FOLDER", help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report"
     )
@@ -123,90 +77,34 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_job_options(parser: argparse.ArgumentParser) -> None:
-    """What :func:`run_method` reads."""
-    parser.add_argument("--iterations", type=count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
-    parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
-    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
-
-
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """What :func:`compare` reads."""
-    parser.add_argument("--name", help="write NAME.csv and NAME.md")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for them (default benchmarks/results)")
-
-
 def _methods(text: str) -> List[str]:
     return [parse(name).name for name in (METHODS if text == "all" else text.split(","))]
 
 
-def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace) -> List[Row]:
-    """Run ``methods`` in turns in one cell and return a row for each that ran; says on stderr which failed, and why.
-
-    Raises
-    ------
-    NeedsRoot, TestbedError
-        the testbed could not be built.
-    """
-    jobs: Dict[str, List[Job]] = {method.name: [] for method in methods}
-    broken = set()
+def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace) -> List[JobRow]:
+    """Run the jobs of ``methods`` in one cell and return a row for each. Raises NeedsRoot and TestbedError if the testbed could not be
+    built."""
+    known = {method.name: method for method in methods}
+    tried: Dict[str, int] = {}
     with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-        with turn(options.lock):
-            goodput = measure(bed)
-        load = cell.load(goodput.link)
+        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options)
+        load = cell.load(session.goodput.link)
         print(
-            f"{cell}\n  goodput {goodput}\n  {load.profile.total_bytes / 1e6:.2f} MB, compute "
-            f"{load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, bound {load.bound:.3f} s",
+            f"  {load.profile.total_bytes / 1e6:.2f} MB, compute {load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, "
+            f"bound {load.bound:.3f} s",
             flush=True,
         )
-        if goodput.shortfall(cell.rate):
-            print(goodput.shortfall(cell.rate), file=sys.stderr, flush=True)
-        for repeat in range(max(options.repeats, options.tries)):
-            for method in methods:
-                if method.name in broken or repeat >= options.repeats and enough(jobs[method.name], options):
-                    continue
-                try:
-                    job = run_method(
-                        bed,
-                        cell,
-                        load,
-                        method,
-                        options,
-                        _timeline(options.timeline, f"{cell}-{method.name}-{repeat + 1}.json"),
-                        bool(options.raw),
-                    )
-                except TestbedError as error:
-                    print(f"error: {method.name}: {error}", file=sys.stderr, flush=True)
-                    broken.add(method.name)
-                    continue
-                jobs[method.name].append(job)
-                times = job_times(job, options.warmup)
-                quiet = undisturbed_times(job, options.warmup, options.max_stolen)
-                print(
-                    f"  repeat {repeat + 1}, {method.name}: {statistics.median(times) * 1e3:.0f} ms ({job.stolen.cores():.0%} of a core "
-                    f"stolen, {len(quiet)} of {len(times)} iterations undisturbed)",
-                    flush=True,
-                )
-                if options.raw:
-                    options.raw.mkdir(parents=True, exist_ok=True)
-                    (options.raw / f"{cell}-{method.name}-{repeat + 1}.json").write_text(json.dumps(job.workers))
-    return [
-        make_row(cell, method.name, load, goodput, jobs[method.name], options.warmup, options.max_stolen)
-        for method in methods
-        if method.name not in broken
-    ]
 
+        def run(name: str) -> Job:
+            tried[name] = tried.get(name, 0) + 1
+            file = f"{cell}-{name}-{tried[name]}.json"
+            job = run_method(bed, cell, load, known[name], options, _timeline(options.timeline, file), bool(options.raw))
+            if options.raw:
+                options.raw.mkdir(parents=True, exist_ok=True)
+                (options.raw / file).write_text(json.dumps(job.workers))
+            return job
 
-@contextmanager
-def turn(lock: Optional[Path]) -> Iterator[None]:
-    """Holds the lock on a file, if one is given. Waits for it without limit."""
-    if lock is None:
-        yield
-        return
-    with open(lock, "a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        return session.rows(session.attempts(list(known), run), load)
 
 
 def run_method(
@@ -226,11 +124,6 @@ def run_method(
     )
     with turn(options.lock), Stolen() as stolen:
         return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)
-
-
-def enough(jobs: Sequence[Job], options: argparse.Namespace) -> bool:
-    """Whether enough iterations were undisturbed."""
-    return sum(len(undisturbed_times(job, options.warmup, options.max_stolen)) for job in jobs) >= options.undisturbed
 
 
 def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:

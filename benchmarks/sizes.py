@@ -1,6 +1,6 @@
 """What is chosen by itself against the best of a sweep of sizes, in the simulator, from 2 to 1,000 workers.
 
-    python -m benchmarks.sizes --out FOLDER
+    python -m benchmarks.sizes
     python -m benchmarks.sizes --cells workers=2,servers=1 --cells model=vgg16,rate=10Gbit,message=20us
 
 A cell is a model on a cluster, its sizes scaled to rho 1; ``message`` is the time that a worker and a server take for each message. One
@@ -8,18 +8,16 @@ size is swept at a time: the unit around the chosen one, then the drain window, 
 The *regret* is the time with what is chosen over the best time that was found, minus 1. All cells take about an hour; ``--cells`` takes
 those that have all the values of one of the given lists.
 
-Prints the rows as they come. With --out they are also written to FOLDER/sizes.md, which must not be there yet. Exit code 1 if a regret is
+Prints the rows as they come. Results are written as by benchmarks.run. Exit code 1 if a regret is
 over 3%, 2 if nothing can be run.
 """
 
 import argparse
 import itertools
 import math
-import shlex
 import statistics
 import sys
 from collections import Counter
-from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.planning.bound import scaled_to_rho, worker_rate
@@ -29,6 +27,8 @@ from prophet_mx.simulation.cluster import connection_rate, message_time
 from prophet_mx.simulation.simulator import Cluster, Result, Unit, in_total_order, make_units, simulate
 
 from .comparison.cells import PROFILES
+from .comparison.metadata import describe
+from .comparison.results import add_output_options, destinations, write
 
 LIMIT = 0.03
 RTT, MESSAGE_BYTES = 1e-4, 100  # of an idle network (seconds), of a message besides its payload
@@ -234,25 +234,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sizes", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--cells", action="append", default=[], metavar="NAME=VALUE,...", help="only those; may be given again")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write sizes.md there")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     try:
         cells = selected(all_cells(), options.cells)
     except ValueError as error:
         parser.error(f"--cells: {error}")
-    path = options.out / "sizes.md" if options.out else None
-    if path is not None and path.exists():
-        parser.error(f"{path} is there already: name another folder")
     print(HEAD, flush=True)
     rows: List[Row] = []
     for cell in cells:
         rows.append(run(cell))
         print(rows[-1], flush=True)
     print("\n" + summary(rows))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        command = shlex.join(["python", "-m", "benchmarks.sizes", *arguments])
-        path.write_text(f"`{command}`\n\n{summary(rows)}\n\n{HEAD}\n" + "".join(f"{row}\n" for row in rows), encoding="utf-8")
+    table = f"{summary(rows)}. Simulated; gradients are scaled to rho 1.\n\n{HEAD}\n" + "".join(f"{row}\n" for row in rows)
+    flat = [(*row.cell, row.bound, row.unit, row.units, row.chosen, *row.sizes, row.best, row.regret) for row in rows]
+    names = (*Cell._fields, "bound", "unit", "units", "chosen", "best_unit", "best_window", "best_lead", "best", "regret")
+    for files in destinations(options, "sizes"):
+        write(files, names, flat, table, describe("sizes", arguments))
+        print(f"written: {files.table}")
     return int(max(row.regret for row in rows) > LIMIT)
 
 

@@ -1,24 +1,23 @@
-"""The simulator against the testbed: simulated and measured time per iteration of every run that the simulator can model.
+"""The simulator against the testbed: simulated and measured time per iteration of every cell that the simulator can model.
 
-    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv --fit 1
-    python -m benchmarks.validate_simulator benchmarks/results/quick.csv benchmarks/results/simulator-runs.csv
+    python -m benchmarks.validate_simulator short long --fit 1
+    python -m benchmarks.validate_simulator benchmarks/scratch/mine.csv
 
-Reads what ``benchmarks.run`` wrote. A row is simulated with its own cell and measured goodput and compared with the median of the
-undisturbed iterations, if there were any. Stock MXNet's push+pull and P3 have no model and are left out.
+Reads published results, by name, or what ``benchmarks.run`` wrote. A method in a cell is simulated with the cell's measured goodput and
+compared with the median of its jobs. Stock MXNet's push+pull, P3, and methods with settings have no model and are left out.
 
-What messages cost the processors of this machine is no property of the scheduler, and is fitted: ``--fit N`` takes the first N
-cells, tries the values of GRID one parameter after the other, twice, for the least mean error, and writes the costs to a JSON
-file, with the cells they come from. All other rows are predictions, and the median error is reported for them alone as well.
-The fit absorbs whatever else the machine did in those runs; a cost at the edge of GRID need not be the true one.
+What messages cost the processors of this machine is no property of the scheduler. It is taken in two ways: *fitted*, and *as measured* by
+the jobs themselves when they started, which is what a user has. ``--fit N`` fits it: on the first N cells it tries the values of GRID one
+parameter after the other, twice, for the least mean error. Without it, ``--costs`` has what was fitted before. The costs are in the
+result's metadata, with the cells they come from. The other cells are predictions. The fit absorbs whatever else the machine did in those
+runs; a cost at the edge of GRID need not be the true one.
 
-Writes simulator.csv and simulator.md. Exit code 1 if the median error of the predictions is 10% or more, or nothing was left
-to predict.
+Results are written as by benchmarks.run. Exit code 1 if the median error of the predictions with fitted costs is 10% or more, or nothing
+was left to predict.
 """
 
 import argparse
-import csv
 import json
-import shlex
 import statistics
 import sys
 from pathlib import Path
@@ -27,11 +26,14 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from prophet_mx.cli.arguments import count
 from prophet_mx.errors import ProphetError
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
-from prophet_mx.simulation.predict import predicted_seconds
+from prophet_mx.simulation.predict import load_costs, predicted_seconds
 
 from .comparison.cells import Cell
-from .comparison.rows import machine
-from .run import RESULTS
+from .comparison.metadata import describe
+from .comparison.results import Files, add_output_options, destinations, source, write
+from .comparison.rows import JobRow, by_cell
+from .comparison.rows import read as read_jobs
+from .comparison.tables import scaled
 
 POLICY_OF = {
     "pushpull": "plain",
@@ -42,7 +44,8 @@ POLICY_OF = {
     "prophet-icpp21": "prophet-icpp21",
 }
 LIMIT = 0.10  # of the median error
-COSTS_FILE = RESULTS / "simulator_costs.json"
+COSTS_FILE = Files.published("simulator").about
+FITTED, STARTED = "fitted", "as measured"
 
 # What the fit tries, in the fields of prophet_mx.simulation.cluster.Cluster (seconds, seconds/byte).
 GRID = {
@@ -55,17 +58,20 @@ ROUNDS = 2
 
 
 class Measured(NamedTuple):
-    """One row of a comparison: what ran, the goodput of a link (bytes/s), and the median time (seconds)."""
+    """A method in a cell: the goodput of a link (bytes/s), the median time of its jobs (seconds), and what a message cost as
+    the cell's jobs measured it at their start (seconds; 0 if none did)."""
 
     cell: Cell
     method: str
     goodput: float
     seconds: float
+    message: float = 0.0
 
 
 class Check(NamedTuple):
     """A row of the result. Times in ms; error = simulated / measured - 1."""
 
+    costs: str  # FITTED or STARTED
     cell: str
     method: str
     measured_ms: float
@@ -75,21 +81,21 @@ class Check(NamedTuple):
 
 
 def read(paths: Sequence[Path]) -> List[Measured]:
-    """The rows of the CSV files that can be simulated. Rows of the same cell and method are runs of their own."""
-    rows = []
-    for path in paths:
-        with open(path, newline="") as file:
-            rows += [
-                Measured(
-                    Cell.parse(row["cell"]),
-                    row["method"],
-                    float(row["goodput_gbit"]) * 1e9 / 8,
-                    float(row.get("undisturbed_ms") or row["time_ms"]) / 1e3,
-                )
-                for row in csv.DictReader(file)
-                if row["method"] in POLICY_OF
-            ]
-    return rows
+    """What can be simulated of the CSV files, each a run of its own."""
+    return [measured for path in paths for measured in measurements(read_jobs(path))]
+
+
+def measurements(rows: Sequence[JobRow]) -> List[Measured]:
+    """The same of the jobs of one run."""
+    found = []
+    for (cell, _), mine in by_cell([row for row in rows if not row.aside and row.time_ms]).items():
+        costs = [row.message_us for row in mine if row.message_us]
+        for method in dict.fromkeys(row.method for row in mine if row.method in POLICY_OF):
+            jobs = [row for row in mine if row.method == method]
+            goodput = max(row.goodput_gbit or 0 for row in jobs) * 1e9 / 8
+            seconds = statistics.median(row.time_ms or 0 for row in jobs) / 1e3
+            found.append(Measured(Cell.parse(cell), method, goodput, seconds, statistics.median(costs) / 1e6 if costs else 0.0))
+    return found
 
 
 def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) -> float:
@@ -119,22 +125,25 @@ def fit(rows: Sequence[Measured]) -> Dict[str, float]:
     return costs
 
 
+def started_costs(row: Measured) -> Dict[str, float]:
+    """The costs that follow from what a message took: what :func:`prophet_mx.simulation.cluster.message_time` makes of them."""
+    return {"message_seconds": row.message, "server_message_seconds": row.message * row.cell.servers / row.cell.workers}
+
+
 def check(rows: Sequence[Measured], costs: Dict[str, float], fitted: Sequence[str]) -> List[Check]:
     """Simulate every row with ``costs``; ``fitted`` names the cells whose rows the costs come from."""
-    checks = []
-    for row in rows:
-        simulated = predict(row.cell, row.method, row.goodput, costs)
-        checks.append(
-            Check(
-                str(row.cell),
-                row.method,
-                round(row.seconds * 1e3, 1),
-                round(simulated * 1e3, 1),
-                round(simulated / row.seconds - 1, 4),
-                str(row.cell) in fitted,
-            )
-        )
-    return checks
+    return [_check(FITTED, row, costs, str(row.cell) in fitted) for row in rows]
+
+
+def check_started(rows: Sequence[Measured]) -> List[Check]:
+    """The same with what jobs measured at their start, where they did."""
+    return [_check(STARTED, row, started_costs(row), False) for row in rows if row.message]
+
+
+def _check(name: str, row: Measured, costs: Dict[str, float], fitted: bool) -> Check:
+    simulated = predict(row.cell, row.method, row.goodput, costs)
+    error = round(simulated / row.seconds - 1, 4)
+    return Check(name, str(row.cell), row.method, round(row.seconds * 1e3, 1), round(simulated * 1e3, 1), error, fitted)
 
 
 def summary(checks: Sequence[Check]) -> str:
@@ -154,50 +163,44 @@ def summary(checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-def write(checks: Sequence[Check], costs: Dict[str, float], folder: Path, command: str) -> List[Path]:
-    """Write simulator.csv and simulator.md in ``folder`` and return their paths."""
-    table, text = folder / "simulator.csv", folder / "simulator.md"
-    with open(table, "w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Check._fields)
-        writer.writerows(checks)
-    body = "".join(
-        f"| {c.cell} | {c.method} | {c.measured_ms:.0f} | {c.simulated_ms:.0f} | {c.error:+.1%} | {'yes' if c.fitted else ''} |\n"
-        for c in checks
-    )
-    text.write_text(
-        f"{machine()}\n\n`{command}`\n\nCosts: {', '.join(f'{k} {v:g}' for k, v in costs.items())}\n\n"
-        + "\n".join("- " + line for line in summary(checks).splitlines())
-        + "\n\n| cell | method | measured, ms | simulated, ms | error | fitted |\n|---|---|---:|---:|---:|---|\n"
-        + body
-    )
-    return [table, text]
+def markdown(checks: Sequence[Check]) -> str:
+    """What each kind of costs gives, and a table of all rows."""
+    parts = [
+        f"Costs {name}:\n\n- " + summary([c for c in checks if c.costs == name]).replace("\n", "\n- ")
+        for name in dict.fromkeys(c.costs for c in checks)
+    ]
+    lines = [f"| {c.costs} | {c.cell} | {c.method} | {c.measured_ms:.0f} | {c.simulated_ms:.0f} | {c.error:+.1%} |" for c in checks]
+    head = "| costs | cell | method | measured, ms | simulated, ms | error |\n|---|---|---|---:|---:|---:|"
+    return "\n\n".join(parts) + "\n\n" + "\n".join([head, *lines]) + "\n"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="CSV", help="results of benchmarks.run")
-    parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells and write them")
-    parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of the costs (default %(default)s)")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the tables (default %(default)s)")
+    parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
+    parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells")
+    parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of costs that were fitted before (default %(default)s)")
+    add_output_options(parser)
     options = parser.parse_args(arguments)
     try:
         rows = read(options.runs)
         if options.fit:
             cells = list(dict.fromkeys(str(row.cell) for row in rows))[: options.fit]
             costs = fit([row for row in rows if str(row.cell) in cells])
-            options.costs.write_text(json.dumps({"costs": costs, "cells": cells, "machine": machine()}, indent=1) + "\n")
-        known = json.loads(options.costs.read_text())
-        checks = check(rows, known["costs"], known["cells"])
+        else:
+            costs, cells = load_costs(str(options.costs)), json.loads(options.costs.read_text()).get("cells", [])
+        checks = check(rows, costs, cells)
+        sent = scaled([job for path in options.runs for job in read_jobs(path)])
     except (ProphetError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(summary(checks))
-    command = shlex.join(["python", "-m", "benchmarks.validate_simulator"] + [str(a) for a in arguments])
-    for path in write(checks, known["costs"], options.results, command):
-        print(f"written: {path}")
+    table = f"Fitted costs: {', '.join(f'{k} {v:g}' for k, v in costs.items())}. {sent}\n\n{markdown(checks + check_started(rows))}"
+    print(table)
+    about = {**describe("validate_simulator", arguments), "costs": costs, "cells": cells}
+    for files in destinations(options, "validate_simulator"):
+        write(files, Check._fields, checks + check_started(rows), table, about)
+        print(f"written: {files.table}")
     predicted = [abs(c.error) for c in checks if not c.fitted]
     return int(not predicted or statistics.median(predicted) >= LIMIT)
 

@@ -18,14 +18,21 @@ DEFAULT_COMPUTE = 1.0  # seconds per iteration
 class Load(NamedTuple):
     """What a cell's workers do once the goodput is known.
 
-    ``rate``: one worker's share of the links (bytes/s); ``bound``: seconds per iteration that nothing can beat; ``env``: for
-    all processes of the job.
+    ``rate``: one worker's share of the links (bytes/s); ``env``: for all processes of the job; ``model_bytes``: of all gradients, were
+    they not scaled; ``slow``: the factor on the slowest worker's compute time; ``bound``: seconds per iteration that nothing can beat.
     """
 
     profile: GradientProfile
     rate: float
-    bound: float
     env: Dict[str, str]
+    model_bytes: int
+    slow: float
+    bound: float = 0.0
+
+    def at(self, rate: float) -> "Load":
+        """The same work with another share of the links."""
+        slowest = self.profile.scaled(compute=self.profile.compute_seconds * self.slow)
+        return self._replace(rate=rate, bound=lower_bound(slowest, rate))
 
     @property
     def rho(self) -> float:
@@ -120,7 +127,7 @@ class Cell:
         factor = profile.total_bytes / original.total_bytes
         # What MXNet would split over the servers at full size it splits here, whatever the method.
         env = {} if self.servers == 1 else {BIGARRAY_VARIABLE: str(max(1, round(BIGARRAY_BOUND * factor)))}
-        return Load(profile, rate, lower_bound(profile.scaled(compute=profile.compute_seconds * (self.slow or 1)), rate), env)
+        return Load(profile, rate, env, original.total_bytes, self.slow or 1.0).at(rate)
 
     @property
     def slowdown(self) -> Tuple[float, ...]:

@@ -92,7 +92,7 @@ def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):
     log = (tmp_path / "log").read_text()
     assert code == 0, log
     with open(tmp_path / "short.csv", newline="") as file:
-        (row,) = csv.DictReader(file)
+        (row,) = [row for row in csv.DictReader(file) if not row["aside"]]  # on a busy machine a job may be set aside
     assert row["method"] == "pushpull" and row["wrong"] == "0" and int(row["iterations"]) == 10
     assert float(row["time_ms"]) >= 200  # it computes for 0.2 s
     assert 0 < float(row["server_cpu_percent"]) < 200 and 20 < float(row["memory_mb"]) < 2000

@@ -1,15 +1,14 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
 
-import argparse
 import time
 
 import pytest
 
 from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.methods import METHODS, STANDARD
-from benchmarks.comparison.rows import Job, Row, iteration_times, make_row, markdown, write
+from benchmarks.comparison.rows import Attempt, Job, iteration_times, make_row
 from benchmarks.comparison.stolen import Stolen
-from benchmarks.run import enough, main
+from benchmarks.run import main
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
@@ -123,27 +122,22 @@ class Recorded:
 
 def test_a_row_drops_the_warm_up_and_takes_the_median():
     assert iteration_times(result([0, 5, 6, 8]), warmup=1) == [1, 2]
-    cell = Cell.parse("resnet50_v1,rho=1")
-    load = cell.load(118e6)
-    jobs = [
-        Job([result([0, 9, 10, 12]), result([0, 9, 10, 13])], Recorded(11, 0.5)),
-        Job([result([0, 9, 10, 12], wrong=3), result([0, 9, 10, 12])], Recorded(11.8, 0.5)),
-    ]
-    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs, warmup=1, max_stolen=0.1)
-    assert (row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (1500, 1000, 3000, 8, 3)
-    assert row.repeats_ms == "1500 1500" and row.cpu_percent == 10 and row.calls_ms == 1
-    assert row.server_cpu_percent == 20 and row.memory_mb == 3
-    assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3)
-    assert row.stolen_percent == pytest.approx(100 * (0.5 * 9 + 0.5 * 8.2) / 20 / 2, abs=0.1)
-    assert (row.undisturbed, row.undisturbed_ms) == (6, 1000)  # four of one second and, with little stolen, two of two
-    row = make_row(cell, "pushpull", load, Goodput(118e6, 119e6, 0.002), jobs[:1], warmup=2, max_stolen=0.1)
-    assert (row.undisturbed, row.undisturbed_ms, row.undisturbed_over_bound) == (0, None, None)
+    load = Cell.parse("resnet50_v1,rho=1").load(118e6)
+    job = Job([result([0, 9, 10, 12]), result([0, 9, 10, 13], wrong=3)], Recorded(11, 0.5))
+    assert job.measured_stolen(warmup=1) == 0.25  # from 9 to 13
+    attempt = Attempt("pushpull", 2, job, Goodput(118e6, 119e6, 0.002), 0.25, "")
+    row = make_row("cell", "", load, 125e6, attempt, warmup=1)
+    assert (row.round, row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (2, 1500, 1000, 3000, 4, 3)
+    assert (row.cpu_percent, row.calls_ms, row.server_cpu_percent, row.memory_mb, row.stolen_percent) == (10, 1, 20, 3, 25)
+    assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3) and row.goodput_share == 0.944
+    assert row.model_megabytes == pytest.approx(102.2, abs=0.1) and row.megabytes < 60
 
 
-def test_jobs_are_added_until_enough_iterations_were_undisturbed():
-    options = argparse.Namespace(warmup=1, max_stolen=0.1, undisturbed=3)
-    quiet, disturbed = (Job([result([0, 9, 10, 12])], Recorded(since, 0.5)) for since in (20, 0))
-    assert enough([quiet, disturbed, quiet], options) and not enough([quiet, disturbed], options)
+def test_a_bound_follows_the_links_and_the_slowest_worker():
+    load = Cell.parse("resnet50_v1,rho=2,compute=0.15,slow=1.3").load(118e6)
+    faster = load.at(load.rate * 1.1)
+    assert faster.bound < load.bound and faster.profile is load.profile
+    assert load.bound > Cell.parse("resnet50_v1,rho=2,compute=0.15").load(118e6).bound
 
 
 def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
@@ -157,19 +151,6 @@ def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
     assert stolen.cores() * (end - begin) == pytest.approx(2.0, rel=0.1)
     assert stolen.cores(begin, begin + 0.05) == 0.0 and stolen.cores(begin + 0.25, end) == 0.0
     assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0  # two seconds within a tenth of one
-
-
-def test_the_report_names_the_machine_the_command_and_wrong_values(tmp_path):
-    row = Row(
-        "cell", "p3", 1500.0, 1400.0, 1600.0, 1510.0, "1500", 1000.0, 1.5, 900.0, 1.0, 50.0, 0.95, 2.0, 9.0, 20.0, 300.0, 10, 7, 3.0, 0
-    )
-    table, text = write([row], tmp_path, "x", "python -m benchmarks.run --cell cell")
-    assert "MXNet" in text.read_text() and "python -m benchmarks.run --cell cell" in text.read_text()
-    assert "0 of 10" in markdown([row]) and "1480 (1.480), 4 of 10" in markdown(
-        [row._replace(undisturbed=4, undisturbed_ms=1480.0, undisturbed_over_bound=1.48)]
-    )
-    assert "7 wrong values" in markdown([row]) and "| p3 | 1500 |" in markdown([row])
-    assert table.read_text().splitlines()[0].startswith("cell,method,time_ms") and "cores" in table.read_text()
 
 
 def test_the_standard_methods_are_those_of_the_comparison():

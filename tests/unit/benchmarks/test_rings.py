@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.collectives import _check_weights, main
-from benchmarks.comparison.rings import RingCell, RingMethod, make_rows, markdown, parse
+from benchmarks.comparison.rings import RingCell, RingMethod, parse
 from benchmarks.comparison.rows import Job
 from benchmarks.comparison.stolen import Stolen
 from benchmarks.testbed.goodput import Goodput
@@ -63,17 +63,6 @@ def job(*seconds, weights="same"):
         pass
     rank = {"starts": starts, "call_seconds": [0.01] * len(starts), "cpu_seconds": 1, "wall_seconds": 10, "memory_bytes": 10**8}
     return Job([{**rank, "wrong": 0, "weights": weights} for _ in range(2)], stolen)
-
-
-def test_the_best_ddp_is_the_best_without_compression():
-    cell = RingCell.parse("resnet50_v1,ranks=2,rho=1,compute=0.15", "device")
-    load = cell.load(LINKS.link)
-    jobs = {"ddp": [job(0.4)], "ddp-1MB": [job(0.3)], "ddp-bf16-1MB": [job(0.2)], "scheduled": [job(0.2, 0.2, 0.5), job(0.2)]}
-    rows = {row.method: row for row in make_rows(cell, load, LINKS, jobs, warmup=1, max_stolen=0.1)}
-    assert [rows[name].best_ddp_over_time for name in jobs] == [0.75, 1.0, 1.5, 1.5]
-    assert rows["scheduled"].time_over_bound == pytest.approx(0.2 / load.bound, abs=1e-3)
-    assert rows["scheduled"].repeats_ms == "200 200" and rows["scheduled"].iterations == 8
-    assert "| scheduled | 200.0 |" in markdown(list(rows.values()))
 
 
 def test_a_rank_that_ends_with_other_weights_is_a_wrong_value():

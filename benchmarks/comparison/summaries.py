@@ -1,0 +1,102 @@
+"""What the jobs of a comparison say: a median with its interval per method and cell, and by how much one method is faster than another."""
+
+from typing import Dict, List, NamedTuple, Optional, Sequence
+
+from prophet_mx.errors import ProphetError
+
+from .intervals import Interval, of_median, of_paired_ratio
+from .rows import JobRow, by_cell
+
+OURS = ("prophet", "scheduled")  # what the others are compared with, where it is there
+LEFT_OUT = "not measured"
+
+
+class BelowBoundError(ProphetError):
+    """A method is faster than anything can be: something was measured wrong."""
+
+
+class Summary(NamedTuple):
+    """A method in a cell. ``jobs`` are those that count, ``tried`` all; ``note``: why there are none."""
+
+    method: str
+    jobs: Sequence[JobRow]
+    tried: int
+    note: str
+
+    @property
+    def time(self) -> Interval:
+        """ms per iteration."""
+        return of_median([job.time_ms for job in self.jobs if job.time_ms is not None])
+
+    @property
+    def ratio(self) -> Optional[float]:
+        """The time over the bound; None without one."""
+        bound = self.jobs[0].bound_ms
+        return None if bound is None else self.time.median / bound
+
+    @property
+    def wrong(self) -> int:
+        return sum(job.wrong for job in self.jobs)
+
+    def speed_against(self, other: "Summary") -> Optional[Interval]:
+        """How many times as fast as ``other`` this is: the other's time over this one's, of the jobs of a round. None without any."""
+        mine, theirs = ({job.round: job.time_ms for job in each.jobs} for each in (self, other))
+        rounds = sorted({*mine, *theirs})
+        return of_paired_ratio([theirs.get(each) for each in rounds], [mine.get(each) for each in rounds])
+
+
+class CellSummary(NamedTuple):
+    """A cell with all of its methods. ``kind`` as in :class:`JobRow`; ``first``: a job that says what the cell is, None if none ran."""
+
+    cell: str
+    kind: str
+    methods: Dict[str, Summary]
+    first: Optional[JobRow]
+
+    @property
+    def ours(self) -> Summary:
+        """What the others are compared with: prophet, or scheduled, or else the first method."""
+        return self.methods[next((name for name in OURS if name in self.methods), next(iter(self.methods)))]
+
+
+def summarise(rows: Sequence[JobRow], methods: Sequence[str], cells: Sequence[str] = ()) -> List[CellSummary]:
+    """A summary of each cell, with ``methods`` in their order and further ones behind them. Those that have no job that counts say why,
+    and so does a cell of ``cells`` without a row.
+
+    Raises
+    ------
+    BelowBoundError
+        a method took less time than the bound; the message says what that was computed from.
+    """
+    found = [_summary(cell, kind, mine, methods) for (cell, kind), mine in by_cell(rows).items()]
+    ran = {each.cell for each in found}
+    found += [CellSummary(cell, "", {}, None) for cell in cells if cell not in ran]
+    for cell in found:
+        for summary in cell.methods.values():
+            if summary.jobs:
+                _check_bound(cell, summary)
+    return found
+
+
+def _summary(cell: str, kind: str, rows: Sequence[JobRow], methods: Sequence[str]) -> CellSummary:
+    summaries = {}
+    for method in dict.fromkeys([*methods, *(row.method for row in rows)]):
+        mine = [row for row in rows if row.method == method]
+        jobs = [row for row in mine if not row.aside and row.time_ms is not None]
+        note = "" if jobs else next((row.aside.splitlines()[0] for row in mine if row.aside), LEFT_OUT)
+        summaries[method] = Summary(method, jobs, len(mine), note)
+    first = next((row for row in rows if row.time_ms is not None), None)
+    return CellSummary(cell, kind, summaries, first)
+
+
+def _check_bound(cell: CellSummary, summary: Summary) -> None:
+    ratio, job = summary.ratio, summary.jobs[0]
+    if ratio is None or round(ratio, 3) >= 1:
+        return
+    shares = [each.goodput_share for each in summary.jobs if each.goodput_share is not None]
+    raise BelowBoundError(
+        f"{cell.cell}: {summary.method} took {ratio:.3f} of the bound, and nothing can be faster than the bound. That is "
+        f"{job.bound_ms:g} ms, computed from {job.compute_ms:g} ms of compute on the slowest worker or more, and links that carried "
+        f"{job.goodput_gbit:g} Gbit/s ({min(shares, default=0):.1%} of their rate, at the least) before the jobs. "
+        "Either the links carried more during the jobs, or less was computed: measure the cell again"
+    )

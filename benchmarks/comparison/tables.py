@@ -1,0 +1,171 @@
+"""Tables of a comparison, in Markdown: all that was measured, and what fits into a page."""
+
+import statistics
+from typing import Any, Dict, List, Mapping, Sequence
+
+from prophet_mx.quantities import format_rate
+
+from .names import family, model, title
+from .rows import JobRow, by_cell
+from .summaries import LEFT_OUT, CellSummary, Summary, summarise
+
+About = Mapping[str, Any]  # see metadata.py
+
+
+def detail(rows: Sequence[JobRow], about: About) -> str:
+    """A table per cell with all that was measured. Raises BelowBoundError."""
+    cells = summarise(rows, about.get("methods", ()), about.get("cells", ()))
+    return f"{scaled(rows)}\n\n" + "\n".join(map(_detail, cells))
+
+
+def _detail(cell: CellSummary) -> str:
+    if cell.first is None:
+        reasons = dict.fromkeys(summary.note for summary in cell.methods.values())
+        return f"**{cell.cell}**: {'; '.join(reasons) or LEFT_OUT}\n"
+    first = cell.first
+    share = "" if first.goodput_share is None else f", {first.goodput_share:.0%} of their rate"
+    about = f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}"
+    if first.bound_ms is not None:
+        about = f"{first.megabytes:g} MB, compute {first.compute_ms:g} ms, rho {first.rho:g}, {about}, bound {first.bound_ms:g} ms"
+    kind = {"cpu": ", all on the processor", "device": ", device emulated"}.get(cell.kind, "")
+    ours = cell.ours
+    head = (
+        f"**{cell.cell}{kind}**: {about}\n\n"
+        f"| method | time, ms (95%) | 10% to 90% | time / bound | speed of {ours.method} against it (95%) | calls, ms | CPU "
+        "| servers' CPU | memory, MB | jobs | taken, of a core |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+    )
+    return head + "".join(_line(summary, ours) for summary in cell.methods.values())
+
+
+def _line(summary: Summary, ours: Summary) -> str:
+    if not summary.jobs:
+        return f"| {summary.method} | **{summary.note}** |" + " |" * 9 + "\n"
+    jobs = summary.jobs
+    against = ours.speed_against(summary) if summary is not ours and ours.jobs else None
+    ratio = summary.ratio
+    cells = [
+        summary.method,
+        summary.time.text(1),
+        f"{_mean(jobs, 'p10_ms')} to {_mean(jobs, 'p90_ms')}",
+        "" if ratio is None else f"{ratio:.3f}",
+        against.text(2) if against else "",
+        _mean(jobs, "calls_ms", 1),
+        _mean(jobs, "cpu_percent", unit="%"),
+        _mean(jobs, "server_cpu_percent", unit="%"),
+        _mean(jobs, "memory_mb"),
+        f"{len(jobs)} of {summary.tried}",
+        ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs),
+    ]
+    return "| " + " | ".join(cells) + " |" + (f" **{summary.wrong} wrong values**" if summary.wrong else "") + "\n"
+
+
+def _mean(jobs: Sequence[JobRow], name: str, digits: int = 0, unit: str = "") -> str:
+    values = [value for value in (getattr(job, name) for job in jobs) if value is not None]
+    return f"{statistics.fmean(values):.{digits}f}{unit}" if values else ""
+
+
+def column(method: str, about: About) -> str:
+    """The column that a method stands in: its label, or that of what was tuned."""
+    if method in about.get("labels", {}):
+        return str(about["labels"][method])
+    tuned = any(method in methods for methods in about.get("best", {}).values())
+    return f"{family(method)}, tuned" if tuned else method
+
+
+def compact(rows: Sequence[JobRow], about: About) -> str:
+    """One table: a row per cell, and per method the median time and what that is of the bound. Raises BelowBoundError."""
+    cells = summarise(rows, about.get("methods", ()), about.get("cells", ()))
+    columns = list(dict.fromkeys(column(name, about) for cell in cells for name in cell.methods))
+    lines = ["| ms per iteration (time / bound) | bound | " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) + 1)]
+    for cell in cells:
+        bound = "" if cell.first is None or cell.first.bound_ms is None else f"{cell.first.bound_ms:.0f}"
+        found: Dict[str, Summary] = {column(name, about): summary for name, summary in cell.methods.items()}
+        row = [_short(found[name]) if name in found else ("" if cell.methods else f"**{LEFT_OUT}**") for name in columns]
+        lines.append(f"| {title(cell.cell, cell.kind)} | {bound} | " + " | ".join(row) + " |")
+    return "\n".join(lines) + f"\n\n{scaled(rows)}"
+
+
+def _short(summary: Summary) -> str:
+    if not summary.jobs:
+        return f"**{summary.note.split(':')[0]}**"
+    ratio = summary.ratio
+    wrong = " **wrong values**" if summary.wrong else ""
+    time = f"{summary.time.median:.0f}"
+    return (time if ratio is None else f"{time} ({ratio:.2f})") + wrong
+
+
+def scaled(rows: Sequence[JobRow]) -> str:
+    """What the models were scaled to, in a sentence."""
+    ranges: Dict[str, List[JobRow]] = {}
+    for mine in by_cell(rows).values():
+        for row in mine:
+            if row.megabytes and row.model_megabytes:
+                ranges.setdefault(model(row.cell), []).append(row)
+    if not ranges:
+        return "Models are not scaled, and nothing is emulated but the network."
+    parts = [_scaled(name, found[0].model_megabytes or 0, [row.megabytes or 0 for row in found]) for name, found in ranges.items()]
+    return f"Computing is emulated, and the models' gradients are scaled to the cells: {', '.join(parts)} per iteration."
+
+
+def scaling(profile: str, model_megabytes: float, megabytes: Sequence[float]) -> str:
+    """What one model was scaled to."""
+    return f"computing is emulated, {_scaled(model(profile), model_megabytes, megabytes)} per iteration"
+
+
+def _scaled(name: str, model_megabytes: float, megabytes: Sequence[float]) -> str:
+    sizes = sorted({round(each) for each in megabytes})
+    sent = f"{sizes[0]} MB" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} MB"
+    return f"{name} at its full {sizes[0]} MB" if sizes == [round(model_megabytes)] else f"{name} from {model_megabytes:.0f} to {sent}"
+
+
+def claims(rows: Sequence[JobRow], about: About) -> str:
+    """How the method that the others are compared with does in the cells, as a list of sentences. Raises BelowBoundError."""
+    cells = [cell for cell in summarise(rows, about.get("methods", ())) if cell.first and cell.ours.jobs]
+    if not cells:
+        return f"- {LEFT_OUT}"
+    ours = cells[0].ours.method
+    lines = []
+    ratios = [cell.ours.ratio for cell in cells if cell.ours.ratio is not None]
+    if ratios:
+        lines.append(
+            f"- `{ours}` takes {_range(ratios)} of the bound in {_number(len(ratios), 'cell')}, "
+            f"{statistics.median(ratios):.2f} in the median."
+        )
+    against: Dict[str, List[float]] = {}
+    slower, same = [], 0
+    for cell in cells:
+        rest = [summary for summary in cell.methods.values() if summary is not cell.ours and summary.jobs]
+        speeds = {summary.method: cell.ours.speed_against(summary) for summary in rest}
+        known = {method: speed for method, speed in speeds.items() if speed is not None}
+        for method, speed in known.items():
+            against.setdefault(column(method, about), []).append(speed.median)
+        if not known:
+            continue
+        worst = min(known, key=lambda method: known[method].median)
+        if known[worst].high < 1:
+            slower.append(f"{title(cell.cell, cell.kind)} ({known[worst].text(2)} times as fast as {column(worst, about)})")
+        same += known[worst].low <= 1 <= known[worst].high
+    lines += [f"- {_range(speeds)} times as fast as {_code(name)} ({_number(len(speeds), 'cell')})." for name, speeds in against.items()]
+    if against:
+        lines.append(_rank(ours, len(cells), same, slower))
+    return "\n".join(lines)
+
+
+def _rank(ours: str, cells: int, same: int, slower: Sequence[str]) -> str:
+    text = (
+        f"- Of {_number(cells, 'cell')}, `{ours}` is the fastest in {cells - same - len(slower)}, not to be told from the fastest in {same}"
+    )
+    return text + (f", and slower in {len(slower)}: {'; '.join(slower)}." if slower else ", and slower in none.")
+
+
+def _range(values: Sequence[float]) -> str:
+    low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def _number(count: int, thing: str) -> str:
+    return f"{count} {thing}" + "s" * (count != 1)
+
+
+def _code(name: str) -> str:
+    return name if " " in name else f"`{name}`"

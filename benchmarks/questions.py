@@ -1,0 +1,282 @@
+"""What is measured, and by which command: one row per question.
+
+    python -m benchmarks.questions --list
+    python -m benchmarks.questions ablation-short            writes to benchmarks/scratch
+    python -m benchmarks.questions ablation-short --publish  also replaces benchmarks/results/ablation-short
+
+Further options go to the command, such as --repeats 5, --seed 2 or --lock FILE. The exit code is the command's; 2 for a wrong argument.
+"""
+
+import argparse
+import os
+import shlex
+import sys
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+_EXCLUDED = tuple(f":(exclude)prophet_mx/{folder}" for folder in ("cli", "doctor", "simulation"))
+_COMPARISON = ("benchmarks/testbed", "benchmarks/comparison", "benchmarks/profiles_data", ":(exclude)benchmarks/comparison/tables.py")
+MXNET = ("_ext", "prophet_mx", *_EXCLUDED, ":(exclude)prophet_mx/torch", *_COMPARISON, "benchmarks/run.py")
+PYTORCH = (
+    "prophet_mx",
+    *_EXCLUDED,
+    ":(exclude)prophet_mx/mxnet",
+    *_COMPARISON,
+    "benchmarks/collectives.py",
+    "benchmarks/jobs/collectives.py",
+)
+SIMULATION = (
+    "_ext",
+    "prophet_mx/simulation",
+    "prophet_mx/planning",
+    "prophet_mx/profiling",
+    "prophet_mx/policies.py",
+    "prophet_mx/sizes.py",
+)
+
+
+class Question(NamedTuple):
+    """A question.
+
+    Attributes
+    ----------
+    name : of the folder in benchmarks/results.
+    asks : what its result shows.
+    module : of benchmarks/, the command that measures it.
+    arguments : of that command.
+    alters : what git looks at to tell whether a change could alter the result.
+    labels : what methods are called in tables.
+    """
+
+    name: str
+    asks: str
+    module: str
+    arguments: Tuple[str, ...]
+    alters: Tuple[str, ...] = MXNET
+    labels: Mapping[str, str] = {}
+
+    def command(self, *more: str) -> List[str]:
+        """The words after ``python -m``."""
+        return [f"benchmarks.{self.module}", *self.arguments, *more]
+
+
+def _cells(*texts: str) -> Tuple[str, ...]:
+    return tuple(word for text in texts for word in ("--cell", text))
+
+
+def _methods(*names: str) -> Tuple[str, ...]:
+    return ("--methods", ",".join(names))
+
+
+SHORT_MODELS = ("resnet18_v1", "resnet50_v1", "vgg16", "inceptionv3", "mobilenetv2_1.0")
+SHORT = tuple(f"{model},rho={rho},compute=0.15" for model in SHORT_MODELS for rho in ("0.5", "1", "2"))
+LONG = tuple(f"{model},rho=1,compute=1" for model in (*SHORT_MODELS, "resnet152_v1"))
+FOUR = tuple(f"{model},rho=1,compute={compute}" for compute in ("0.15", "1") for model in ("resnet50_v1", "vgg16"))
+CONDITIONS = (
+    "resnet50_v1,rho=1,compute=0.15,servers=2",
+    "resnet50_v1,rho=1,compute=1,servers=2",
+    "resnet50_v1,rho=1,compute=0.09,rate=3Gbit",
+    "resnet50_v1,rho=1,compute=0.15,rate=3Gbit",
+    "resnet50_v1,rho=1,scale=1,rate=3Gbit",
+    "resnet50_v1,rho=1,compute=0.15,workers=4,servers=2,rate=500Mbit",
+    "resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit",
+    "resnet50_v1,rho=1,compute=0.15,slow=1.3",
+    "resnet50_v1,rho=1,compute=0.15,jitter=0.3",
+)
+SHIPPED = ("pushpull", "p3", "credit", "prophet-icpp21", "prophet")
+# What an expert would try: P3's slices in elements, ByteScheduler's units with two, four and eight of them unanswered, prophet's units.
+P3_SLICES = (10_000, 20_000, 40_000, 80_000, 160_000, 320_000)
+CREDIT_UNITS = (64_000, 128_000, 256_000, 512_000, 1_000_000, 2_000_000, 4_000_000)
+PROPHET_UNITS = (32_000, 64_000, 96_000, 128_000, 192_000, 256_000, 512_000)
+SWEEP = (
+    *(f"p3:MXNET_KVSTORE_SLICE_THRESHOLD={elements}" for elements in P3_SLICES),
+    *(f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={number * unit}" for unit in CREDIT_UNITS for number in (2, 4, 8)),
+    *(f"prophet:PROPHET_UNIT={unit}" for unit in PROPHET_UNITS),
+)
+COLLECTIVES = (
+    "resnet50_v1,ranks=2,rho=1,compute=1,rate=1Gbit",
+    *(f"resnet50_v1,ranks=2,rho={rho},compute=0.15,rate=1Gbit" for rho in ("0.5", "1", "2")),
+    "vgg16,ranks=2,rho=1,compute=0.15,rate=1Gbit",
+    "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,slow=1.3",
+    "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,jitter=0.3",
+    "resnet50_v1,ranks=4,rho=1,compute=0.15,rate=500Mbit",
+)
+BOTH = tuple(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16") for compute in ("0.15", "1"))
+
+
+MANY = ("--iterations", "30")  # short ones are soon over
+
+
+def _ablation(unit: int) -> Dict[str, str]:
+    """Method -> what it leaves out, all with the same unit (bytes)."""
+    same = f":PROPHET_UNIT={unit}"
+    return {
+        f"prophet{same}": "prophet",
+        f"priority{same}": "no prediction",
+        f"prophet{same}:PROPHET_WINDOW=1TiB": "no drain window",
+        f"prophet{same}:PROPHET_LEAD=1TiB": "no lead limit",
+        f"fifo{same}:PROPHET_LEAD={5 * unit}": "no order",
+        "prophet:PROPHET_UNIT=4MB": "no slices",
+    }
+
+
+def _ablations(name: str, compute: str, unit: int) -> Question:
+    methods = _ablation(unit)
+    cells = _cells(*(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16")))
+    asks = f"what each part of the policy is worth, with {compute} s of compute and units of {unit:,} bytes"
+    return Question(name, asks, "run", (*cells, *_methods(*methods), *MANY, "--repeats", "5"), labels=methods)
+
+
+def _prediction(name: str, compute: str, unit: int) -> Question:
+    methods = {f"{policy}:PROPHET_UNIT={unit}": policy for policy in ("prophet", "priority")}
+    cell = f"resnet50_v1,rho=1,compute={compute}"
+    cells = _cells(cell, f"{cell},slow=1.3", f"{cell},jitter=0.3", f"{cell},workers=4,servers=2,rate=500Mbit")
+    asks = f"what prediction is worth: prophet and priority with {compute} s of compute and units of {unit:,} bytes"
+    return Question(name, asks, "run", (*cells, *_methods(*methods), *MANY, "--repeats", "7"), labels=methods)
+
+
+_FOUND = (
+    Question("short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY)),
+    Question("long", "iterations of a second, methods as shipped", "run", (*_cells(*LONG), *_methods(*SHIPPED))),
+    Question(
+        "conditions",
+        "two servers, faster links, four workers, a slower worker, compute times that vary",
+        "run",
+        (*_cells(*CONDITIONS), *_methods(*SHIPPED), *MANY, "--timeout", "120"),
+    ),
+    Question("tuning", "which settings of each method are the best", "run", (*_cells(*FOUR), *_methods(*SWEEP), *MANY, "--repeats", "1")),
+    Question(
+        "tuned",
+        "all methods as shipped, and at the best that tuning found; run tuning first",
+        "run",
+        (*_cells(*FOUR), *MANY, "--methods", "all", "--best", "tuning"),
+    ),
+    _ablations("ablation-short", "0.15", 128_000),
+    _ablations("ablation-long", "1", 240_000),
+    _prediction("prediction-short", "0.15", 128_000),
+    _prediction("prediction-long", "1", 240_000),
+    Question(
+        "processor",
+        "where the processors' time goes, by role and by what is done",
+        "processor",
+        _cells("resnet50_v1,rho=1,scale=1,rate=3Gbit", "resnet50_v1,rho=1,compute=1,workers=4,servers=2,rate=500Mbit"),
+        (*MXNET, "benchmarks/processor.py"),
+    ),
+    Question(
+        "bandwidth",
+        "time against the links' rate: the points of the picture",
+        "run",
+        (
+            *_cells(*(f"resnet50_v1,compute=0.5,scale=0.3,rate={rate}" for rate in ("400Mbit", "1Gbit", "2Gbit"))),
+            *_methods("pushpull", "priority", "prophet"),
+        ),
+    ),
+    Question(
+        "simulator",
+        "the simulator against all cells that were measured: costs fitted on one cell, and as measured when the jobs started",
+        "validate_simulator",
+        ("long", "short", "conditions", "bandwidth", "--fit", "1"),
+        (*SIMULATION, "benchmarks/validate_simulator.py"),
+    ),
+    Question("overhead", "what scheduling costs where there is nothing to schedule", "overhead", (), (*MXNET, "benchmarks/overhead.py")),
+    Question(
+        "copies",
+        "gradients on a device with copy engines: copied in pieces, and whole",
+        "run",
+        (
+            *_cells("vgg16,scale=0.1,compute=0.3,servers=2,rate=1Gbit,copy=1.2GB"),
+            *_methods("prophet", "prophet:TESTBED_COPIES=whole", "pushpull"),
+        ),
+        labels={"prophet": "in pieces", "prophet:TESTBED_COPIES=whole": "whole"},
+    ),
+    Question("rate-change", "links whose rate halves and doubles again", "rate_change", (), (*MXNET, "benchmarks/rate_change.py")),
+    Question(
+        "sizes",
+        "in the simulator, 2 to 128 workers: the sizes that are chosen against the best of a sweep",
+        "sizes",
+        (
+            "--cells",
+            "workers=2",
+            "--cells",
+            "workers=8",
+            "--cells",
+            "workers=32,rate=10Gbit",
+            "--cells",
+            "workers=128,servers=32,rate=10Gbit",
+        ),
+        (*SIMULATION, "benchmarks/sizes.py"),
+    ),
+    Question(
+        "pytorch",
+        "all-reduce: DistributedDataParallel and ScheduledOptimizer; needs PyTorch",
+        "collectives",
+        (*_cells(*COLLECTIVES), *MANY),
+        PYTORCH,
+    ),
+    Question(
+        "real",
+        "all-reduce, nothing emulated but the network: a residual network trained on the processor; needs PyTorch",
+        "collectives",
+        (*_cells("real,ranks=2,rate=1Gbit"), *_methods("ddp", "ddp-2MB", "ddp-8MB", "scheduled")),
+        PYTORCH,
+    ),
+    Question(
+        "frameworks-mxnet",
+        "MXNet with as many servers as workers, to be put beside PyTorch",
+        "run",
+        (*_cells(*(f"{cell},servers=2" for cell in BOTH)), *_methods("pushpull", "p3", "prophet")),
+    ),
+    Question(
+        "frameworks-pytorch",
+        "PyTorch with the same models and bytes per link; needs PyTorch",
+        "collectives",
+        (
+            *_cells(*(f"{cell},ranks=2,ready=steps" for cell in BOTH)),
+            *_methods("ddp", "ddp-2MB", "ddp-4MB", "ddp-8MB", "scheduled"),
+            "--kinds",
+            "device",
+        ),
+        PYTORCH,
+    ),
+    Question(
+        "repeatability",
+        "whether a second run of short, hours later, agrees: first make bench-short ARGS='--name short-again --seed 1'",
+        "repeatability",
+        ("short", "benchmarks/scratch/short-again.csv"),
+        MXNET,
+    ),
+    Question(
+        "quick",
+        "three cells and one job of each method, to try it out",
+        "run",
+        (
+            *_cells("resnet50_v1,rho=1,compute=0.15", "resnet50_v1,rho=1,compute=1", "vgg16,rho=1,compute=1"),
+            *_methods("pushpull", "p3", "credit", "prophet"),
+            "--repeats",
+            "1",
+        ),
+    ),
+)
+QUESTIONS = {question.name: question for question in _FOUND}
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; see the top of this file. The command takes this process's place."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.questions", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("question", nargs="?", choices=QUESTIONS, metavar="QUESTION", help="one of --list")
+    parser.add_argument("--list", action="store_true", help="all questions, each with its command")
+    parser.add_argument("--publish", action="store_true", help="replace the published result")
+    options, more = parser.parse_known_args(arguments)
+    if options.list:
+        for question in QUESTIONS.values():
+            print(f"{question.name}: {question.asks}\n    {shlex.join(['python', '-m', *question.command()])}")
+        return 0
+    if options.question is None:
+        parser.error("name a question, or --list")
+    found = QUESTIONS[options.question]
+    words = found.command(*(["--publish", found.name] if options.publish else []), *more)
+    print(shlex.join(["python", "-m", *words]), flush=True)
+    return os.execv(sys.executable, [sys.executable, "-m", *words])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
