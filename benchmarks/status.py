@@ -1,0 +1,84 @@
+"""Which published results were made before a change that could alter them.
+
+    python -m benchmarks.status
+
+Asks git for the commits since each result's own that touch what its question depends on (benchmarks/questions.py). Where the clone does
+not have that commit, as a shallow one may not, it says that it cannot tell. Exit code 0.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
+
+from .comparison.metadata import ROOT, git
+from .comparison.results import RESULTS, load
+from .questions import QUESTIONS, Question
+
+
+class Status(NamedTuple):
+    """``changes``: the commits since then that could alter a result, as ``HASH SUBJECT``; ``unknown``: why that cannot be told."""
+
+    question: str
+    commit: str
+    changes: List[str]
+    unknown: str = ""
+    dirty: bool = False
+
+    @property
+    def note(self) -> str:
+        """What a reader of the result has to know; '' if it is that of the present code."""
+        notes = ["Made with changes that are in no commit."] if self.dirty else []
+        if self.unknown:
+            notes.append(f"Whether the code has changed since cannot be told: {self.unknown}.")
+        elif self.changes:
+            number = len(self.changes)
+            notes.append(f"{number} later commit{'s' * (number > 1)} could alter this result, the last one: {self.changes[0]}.")
+        return " ".join(notes)
+
+
+def status(question: Question, about: Mapping[str, Any], root: Path = ROOT) -> Status:
+    """The status of a result with the metadata ``about`` in the clone at ``root``."""
+    commit, dirty = about["commit"], bool(about["dirty"])
+    changes: List[str] = []
+    unknown = _why_unknown(commit, root)
+    if not unknown:
+        changes = git("log", "--format=%h %s", f"{commit}..HEAD", "--", *question.alters, root=root).splitlines()
+    return Status(question.name, commit, changes, unknown, dirty)
+
+
+def _why_unknown(commit: str, root: Path) -> str:
+    try:
+        shallow = git("rev-parse", "--is-shallow-repository", root=root) == "true"
+    except (OSError, subprocess.CalledProcessError):
+        return "this is no clone with a history, or there is no git"
+    try:
+        git("merge-base", "--is-ancestor", commit, "HEAD", root=root)
+    except subprocess.CalledProcessError:
+        return f"this clone is shallow and lacks commit {commit[:9]}" if shallow else f"commit {commit[:9]} is not in this history"
+    return ""
+
+
+def statuses(results: Path = RESULTS, root: Path = ROOT) -> List[Status]:
+    """Of all published results. A folder that no question names has no status."""
+    found = ((question, load(question.name, results)) for question in QUESTIONS.values())
+    return [status(question, result.about, root) for question, result in found if result is not None]
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; see the top of this file. Returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.status", description=(__doc__ or "").splitlines()[0])
+    parser.parse_args(arguments)
+    for each in statuses():
+        print(f"{each.question}, commit {each.commit[:9]}: {each.note or 'nothing has changed since that could alter it'}")
+        for change in each.changes:
+            print(f"    {change}")
+    missing = [name for name in QUESTIONS if load(name) is None]
+    if missing:
+        print(f"not measured: {', '.join(missing)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
