@@ -22,24 +22,6 @@ TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
 TORCH_WITH := torch,test,report,metrics
 
-# Cells of the comparisons; see benchmarks/comparison/cells.py. BENCH names the result, so that a second run need not replace the first.
-BENCH          ?= quick
-QUICK_CELLS    := resnet50_v1,rho=1,compute=1 resnet50_v1,rho=2,compute=0.6 vgg16,rho=1,compute=1
-CELLS          := $(foreach model,resnet50_v1 vgg16 resnet18_v1 mobilenetv2_1.0, \
-                    $(model),rho=1,compute=0.6 $(model),rho=2,compute=0.4 $(model),rho=0.5,compute=0.6 $(model),rho=0.25,compute=0.6)
-FULL_CELLS     := $(foreach model,resnet18_v1 resnet50_v1 resnet152_v1 inceptionv3 vgg16 mobilenetv2_1.0, \
-                    $(foreach rho,0.25 0.5 1 2,$(model),rho=$(rho),compute=1)) \
-                  $(foreach rate,100Mbit 500Mbit 2Gbit 4Gbit,resnet50_v1,rho=1,compute=1,rate=$(rate)) \
-                  $(foreach model,resnet50_v1 vgg16,$(model),rho=1,compute=1,workers=4,servers=2,rate=500Mbit) \
-                  $(foreach what,slow=1.3 jitter=0.3,resnet50_v1,rho=1,compute=1,$(what))
-# What each part of the policy is good for: prophet; without its prediction; without slices; first in, first out; without the drain
-# window; without the lead limit.
-ABLATION       := prophet,priority:PROPHET_UNIT=240000,prophet:PROPHET_UNIT=4MB,fifo:PROPHET_UNIT=240000,$\
-                  prophet:PROPHET_WINDOW=1TiB,prophet:PROPHET_LEAD=1TiB
-# To judge the simulator by: the job of the picture of time against bandwidth at some rates, and another.
-SIMULATOR_CELLS := $(foreach rate,400Mbit 2Gbit,resnet50_v1,compute=0.5,scale=0.3,rate=$(rate)) \
-                   mobilenetv2_1.0,rho=1,compute=0.6,rate=500Mbit
-
 # Executions of the fuzzer per parser; kinds of native checks (address thread valgrind); minutes of faults; short jobs in a row.
 RUNS    ?= 1000000
 KINDS   ?=
@@ -74,8 +56,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch bench bench-full bench-cells bench-ablation bench-simulator plots docs wheel clean \
-        fuzz check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch bench questions results-status publish plots docs wheel clean fuzz check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -86,11 +67,10 @@ help:
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make torch   PyTorch alone, for that'
-	@echo 'make bench   compare methods on a shaped network: three cells, needs root'
-	@echo 'make bench-full        all models, more rates, four workers and two servers, jitter: some hours'
-	@echo 'make bench-cells       four models at four ratios of communication to compute: half an hour, needs root'
-	@echo 'make bench-ablation    what slices, windows, order and prediction are good for each; needs root'
-	@echo 'make bench-simulator   run some more cells and compare the simulator with all results; needs root'
+	@echo 'make bench   compare methods on a shaped network: three cells, some minutes, needs root'
+	@echo 'make bench-QUESTION    measure for one of the questions, of which "make questions" is the list; ARGS=--publish keeps the result'
+	@echo 'make results-status    which published results are older than a change that could alter them'
+	@echo 'make publish           put the numbers of benchmarks/results into README.md and docs/'
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
 	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
 	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
@@ -132,24 +112,23 @@ torch: $(TORCH_VENV)/.torch
 test-torch: $(TORCH_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
 
-bench: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(QUICK_CELLS)) --repeats 1 --warmup 5 --iterations 5 --name $(BENCH) $(ARGS)
+bench: bench-quick
 
-bench-full: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(FULL_CELLS)) --methods all --repeats 3 --name full $(ARGS)
+# What is measured with PyTorch needs its environment.
+$(addprefix bench-,pytorch real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
+	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
-bench-cells: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(CELLS)) --methods pushpull,push+pull,p3,credit,prophet \
-	  --repeats 1 --warmup 14 --iterations 8 --name cells $(ARGS)
+bench-%: build
+	@$(RUN) benchmarks.questions $* $(ARGS)
 
-bench-ablation: build
-	@$(RUN) benchmarks.run --cell resnet50_v1,rho=1,compute=0.8 --cell vgg16,rho=1,compute=0.8 --methods $(ABLATION) \
-	  --repeats 1 --warmup 14 --iterations 5 --name ablation $(ARGS)
+questions: build
+	@$(RUN) benchmarks.questions --list
 
-bench-simulator: build
-	@$(RUN) benchmarks.run $(addprefix --cell ,$(SIMULATOR_CELLS)) --methods pushpull,prophet \
-	  --repeats 1 --warmup 14 --iterations 6 --name simulator-runs $(ARGS)
-	@$(RUN) benchmarks.validate_simulator $(foreach name,quick models cluster simulator-runs,benchmarks/results/$(name).csv) --fit 1
+results-status: build
+	@$(RUN) benchmarks.status
+
+publish: build
+	@$(RUN) benchmarks.publish $(ARGS)
 
 plots: build
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'

@@ -35,6 +35,7 @@ from .run import run_method
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code
 
+CELL = "resnet50_v1,rho=1,scale=1,rate=3Gbit"
 RATE = 499  # samples per second and core; not a multiple of what ticks
 IDLE = 0  # the kernel's own process
 ROLES, OTHERS = ("worker", "server"), "others"
@@ -208,7 +209,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.processor", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cell", action="append", required=True, help="as for benchmarks.run; may be repeated")
+    parser.add_argument("--cell", action="append", help=f"as for benchmarks.run; may be repeated (default {CELL})")
     parser.add_argument("--methods", default="pushpull,prophet", help="as for benchmarks.run")
     add_job_options(parser)
     add_output_options(parser)
@@ -217,7 +218,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     tables: List[str] = []
     try:
         methods = [parse(name) for name in options.methods.split(",")]
-        for cell in map(Cell.parse, options.cell):
+        for cell in map(Cell.parse, options.cell or [CELL]):
             with Testbed(cell.workers, cell.servers, cell.rate) as bed:
                 load = cell.load(measure(bed).link)
                 mine = [profile(bed, cell, load, method, options) for method in methods]

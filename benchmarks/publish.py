@@ -8,6 +8,7 @@ A place begins with a line ``<!-- result: QUESTION VIEW ... -->`` and ends with 
 compact  a comparison as one table: a row per cell, a column per method
 claims   what the comparison says of the method that the others are compared with, in sentences
 table    the whole table of the result, but for what stands above it
+summary  what stands above the table's first row
 beside   MXNet and PyTorch in one table, of the questions frameworks-mxnet and frameworks-pytorch
 
 Below them stands what the result is of. What has not been measured says so.
@@ -125,7 +126,13 @@ def _time(cell: CellSummary, method: str) -> str:
     return f"{summary.time.median:.0f}" + (f" ({summary.ratio:.2f})" if summary.ratio else "")
 
 
-VIEWS: Dict[str, Callable[[Question, Result, Path], str]] = {"compact": _compact, "claims": _claims, "table": _table, "beside": _beside}
+VIEWS: Dict[str, Callable[[Question, Result, Path], str]] = {
+    "compact": _compact,
+    "claims": _claims,
+    "table": _table,
+    "summary": lambda question, result, results: _table(question, result, results).split("\n|")[0].rstrip(),
+    "beside": _beside,
+}
 
 
 def _origin(question: Question, result: Result, page: str) -> str:

@@ -179,6 +179,13 @@ _FOUND = (
     ),
     Question("overhead", "what scheduling costs where there is nothing to schedule", "overhead", (), (*MXNET, "benchmarks/overhead.py")),
     Question(
+        "watchdog",
+        "what the watchdog costs: the base is scheduled as well, with its thread ended",
+        "overhead",
+        ("--base", "unwatched"),
+        (*MXNET, "benchmarks/overhead.py"),
+    ),
+    Question(
         "copies",
         "gradients on a device with copy engines: copied in pieces, and whole",
         "run",

@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 
 import prophet_mx
-from prophet_mx.cli.arguments import count, duration
+from prophet_mx.cli.arguments import cost_seconds, count
 from prophet_mx.launcher.launch import JobResult, run_job
 from prophet_mx.quantities import format_rate, parse_rate
 
@@ -296,7 +296,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=10, help="of faults (default: 10); the comparison comes on top")
     parser.add_argument("--seed", type=int, default=1, help="of the faults (default: 1)")
-    parser.add_argument("--pace", type=duration, default=0.02, help="seconds that an iteration computes (default: 0.02)")
+    parser.add_argument("--pace", type=cost_seconds, default=0.02, help="seconds that an iteration computes (default: 0.02)")
     parser.add_argument("--iterations", type=count, metavar="N", help="instead: N iterations without faults")
     arguments = parser.parse_args(argv)
     if arguments.minutes <= 0 or arguments.pace < 0 or arguments.iterations is not None and arguments.iterations < 1:

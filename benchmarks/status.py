@@ -60,7 +60,7 @@ def _why_unknown(commit: str, root: Path) -> str:
     return ""
 
 
-def statuses(results: Path = RESULTS, root: Path = ROOT) -> List[Status]:
+def statuses(results: Path, root: Path = ROOT) -> List[Status]:
     """Of all published results. A folder that no question names has no status."""
     found = ((question, load(question.name, results)) for question in QUESTIONS.values())
     return [status(question, result.about, root) for question, result in found if result is not None]
@@ -70,11 +70,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.status", description=(__doc__ or "").splitlines()[0])
     parser.parse_args(arguments)
-    for each in statuses():
+    for each in statuses(RESULTS):
         print(f"{each.question}, commit {each.commit[:9]}: {each.note or 'nothing has changed since that could alter it'}")
         for change in each.changes:
             print(f"    {change}")
-    missing = [name for name in QUESTIONS if load(name) is None]
+    missing = [name for name in QUESTIONS if load(name, RESULTS) is None]
     if missing:
         print(f"not measured: {', '.join(missing)}")
     return 0

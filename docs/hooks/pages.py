@@ -1,16 +1,19 @@
-"""What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, the settings from the README.
+"""What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, the settings from the README, and which
+measurements are out of date.
 
-``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK`
-becomes the README's table, so that there is one table. Pages that mkdocs.yml does not list follow the ones that it does.
+``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK` becomes the
+README's table, so that there is one table. Below a result of a measurement stands whether a later change could alter it. Pages that
+mkdocs.yml does not list follow the ones that it does.
 """
 
 import inspect
 import os
 import re
 import sys
+from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from mkdocs.structure.files import File
 
@@ -54,15 +57,28 @@ def on_files(files: Any, config: Any) -> Any:
         sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != ROOT]
     elif str(ROOT) not in sys.path:
         sys.path.insert(0, str(ROOT))
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))  # for benchmarks
     files.append(File.generated(config, "reference.md", content="\n\n".join(reference())))
     files.append(File.generated(config, "commands.md", content="\n\n".join(commands())))
     return files
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of settings where it is asked for."""
+    """Put the table of settings where it is asked for, and the age of results beside them."""
+    from benchmarks.publish import with_notes
+
     table = settings_table((ROOT / "README.md").read_text(encoding="utf-8"))
-    return markdown.replace(SETTINGS_MARK, table.replace("](docs/", "]("))  # the page is in docs/ itself
+    return with_notes(markdown.replace(SETTINGS_MARK, table.replace("](docs/", "](")), result_notes())  # the page is in docs/ itself
+
+
+@lru_cache(maxsize=None)
+def result_notes() -> Dict[str, str]:
+    """By question, what a reader of its result has to know."""
+    from benchmarks.comparison.results import RESULTS
+    from benchmarks.status import statuses
+
+    return {status.question: status.note for status in statuses(RESULTS)}
 
 
 def settings_table(readme: str) -> str:
