@@ -29,8 +29,8 @@ class Files(NamedTuple):
     about: Path
 
     @classmethod
-    def published(cls, question: str, results: Path = RESULTS) -> "Files":
-        folder = results / question
+    def published(cls, question: str, results: Optional[Path] = None) -> "Files":
+        folder = (results or RESULTS) / question
         return cls(folder / "data.csv", folder / "table.md", folder / "metadata.json")
 
     @classmethod
@@ -100,7 +100,7 @@ def comparison_table(rows: Sequence[JobRow], about: Mapping[str, Any]) -> str:
     )
 
 
-def load(question: str, results: Path = RESULTS) -> Optional[Result]:
+def load(question: str, results: Optional[Path] = None) -> Optional[Result]:
     """A published result; None if there is none. Raises ConfigError if its files cannot be used."""
     files = Files.published(question, results)
     if not files.about.exists():

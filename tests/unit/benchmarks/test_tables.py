@@ -54,7 +54,6 @@ def test_a_run_with_a_time_under_the_bound_keeps_its_data_and_publishes_nothing(
 def test_only_what_is_told_to_be_published_replaces_a_published_result(tmp_path, capsys, monkeypatch):
     published = tmp_path / "published"
     monkeypatch.setattr("benchmarks.comparison.results.RESULTS", published)
-    monkeypatch.setattr("benchmarks.comparison.results.Files.published.__func__.__defaults__", (published,))
     words = ["--cell", CELL, "--results", str(tmp_path / "scratch")]
     assert compare(iter([ROWS]), parser().parse_args(words), "run", about()) == 0 and not published.exists()
     [folder] = {path.stem for path in (tmp_path / "scratch").iterdir()}
