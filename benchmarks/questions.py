@@ -14,7 +14,7 @@ import sys
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 _EXCLUDED = tuple(f":(exclude)prophet_mx/{folder}" for folder in ("cli", "doctor", "simulation"))
-_COMPARISON = ("benchmarks/testbed", "benchmarks/comparison", "benchmarks/profiles_data", ":(exclude)benchmarks/comparison/tables.py")
+_COMPARISON = ("benchmarks/testbed", "benchmarks/comparison", "prophet_mx/profiling/models", ":(exclude)benchmarks/comparison/tables.py")
 MXNET = ("_ext", "prophet_mx", *_EXCLUDED, ":(exclude)prophet_mx/torch", *_COMPARISON, "benchmarks/run.py")
 PYTORCH = (
     "prophet_mx",
