@@ -23,11 +23,11 @@ The sum is least where the share grows with the square root of x:
     share = SHARE * sqrt(x) * max(1, workers / servers / 2)
 
 In sweeps of the simulator over 2 to 256 workers (benchmarks/sizes.py) 0.25 to 0.5 was as good as the best at x = 0.002, 0.8 at x = 0.02,
-and 1 at 0.09. Above 1 times explode. With four workers to a server the same x cost two to three times as much: a sum is complete when the
-last of them has sent its part, and more of them are later. There the best units were half as large; hence the last factor. Where there is a choice the share is the smaller one: the cost is measured while nothing else is
-done, and in a job bytes take time of the same processors. In long iterations x is small, and so is the share: two workers and two servers
-at 1 Gbit/s on two cores, ResNet-50 with 1 s of compute (x = 0.0005), took 1.14 of the bound with a share of 0.5, 1.08 with 0.25, 1.03 as
-it is now.
+and 1 at 0.09. Above 1 times explode. With four workers to a server the same x cost two to three times as much, most
+likely because a sum waits for the last of more workers, and the best units were half as large; hence the last factor. Where there is a
+choice the share is the smaller one: the cost is measured while nothing else is done, and in a job bytes take time of the same processors.
+In long iterations x is small, and so is the share: two workers and two servers at 1 Gbit/s on two cores, ResNet-50 with 1 s of compute
+(x = 0.0005), took 1.14 of the bound with a share of 0.5, 1.08 with 0.25, 1.03 as it is now.
 
 **Window.** Bytes in flight to a server below which the next unit goes. The link must not run dry before a release reaches it, which takes
 a round trip and REACTION, the time in which threads are woken; and a unit must be able to leave while the one before it does:
