@@ -54,6 +54,7 @@ class Exchange:
         self.tracked = list(tracked)
         self.waiting = waiting
         self._streams = streams
+        waiting.watch()
         self.updater = Updater(waiting, traffic, streams)
         self.rounds = Rounds(self.tracked, group, waiting, traffic, streams, unused, self._summed, self.release)
         self.reducing = True  # False: what backward adds stays here (no_sync)
@@ -323,7 +324,5 @@ class Exchange:
         """End the threads; False if they have not ended within ``patience`` seconds each."""
         ended = self.rounds.stop(patience)
         ended = self.updater.stop(patience) and ended
-        with self.waiting.condition:
-            self.waiting.closed = True
-            self.waiting.condition.notify_all()
+        self.waiting.close()
         return ended

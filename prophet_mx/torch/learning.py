@@ -11,7 +11,6 @@ from ..errors import ProfileError
 from ..policies import OFF
 from .agreement import Plan, Planner
 from .exchange import Exchange
-from .waiting import as_collective_error
 
 logger = logging.getLogger("prophet_mx")
 
@@ -44,11 +43,10 @@ class Learner:
 
     def iteration_ends(self) -> None:
         """At the end of ``step()``."""
-        with as_collective_error():
-            if self._exchange.recording:
-                self._warm_up()
-            else:
-                self._follow()
+        if self._exchange.recording:
+            self._warm_up()
+        else:
+            self._follow()
 
     def _warm_up(self) -> None:
         """Until there is a plan, iterations are finished one by one."""
@@ -71,7 +69,9 @@ class Learner:
         self._exchange.sampling = self._until_look < FOLLOW_SPAN
         if self._until_look == 0:
             self._until_look = FOLLOW_EVERY
-            if self._planner.drifted(self._exchange.samples, self._exchange.rounds.observed_rate(), self._control):
+            with self._exchange.waiting.blocked("rank 0's word on whether another plan is made"):
+                drifted = self._planner.drifted(self._exchange.samples, self._exchange.rounds.observed_rate(), self._control)
+            if drifted:
                 self._take_plan(self._exchange.samples)
             self._exchange.samples.clear()
 
@@ -81,7 +81,8 @@ class Learner:
             for place, index in enumerate(dict.fromkeys(each.index for each in chain(self._exchange.last_uses, self._exchange.tracked)))
         }
         self._exchange.finish()
-        self.plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
+        with self._exchange.waiting.blocked("the other ranks' word on a plan"):
+            self.plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
         self.plans += 1
         self._exchange.install(self.plan)
         self._exchange.samples.clear()

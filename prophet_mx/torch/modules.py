@@ -12,7 +12,6 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import ConfigError
 from .exchange import Exchange
 from .tracked import STEPPING, Tracked
-from .waiting import as_collective_error
 
 BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as DistributedDataParallel has it
 
@@ -117,7 +116,7 @@ class Model:
             return
         self._synchronized = self._synchronizing
         if self._buffers and self._model.training and synchronized:
-            with as_collective_error():
+            with self._exchange.waiting.blocked("the buffers of rank 0"):
                 dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
     def close(self) -> None:

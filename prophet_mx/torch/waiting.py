@@ -4,10 +4,11 @@ import contextlib
 import logging
 import threading
 import time
-from typing import Callable, Iterator, Optional
+from typing import Callable, Dict, Iterator, Optional
 
 from ..config import Config
 from ..errors import CollectiveError, ProphetError
+from ..threads import start_thread
 
 logger = logging.getLogger("prophet_mx")
 
@@ -25,16 +26,41 @@ def as_collective_error() -> Iterator[None]:
         raise CollectiveError(f"the ranks cannot settle something together: {error}") from error
 
 
+class Wait:
+    """One thread of the program that waits: since when, for what, and when the log last said so (``time.monotonic``)."""
+
+    def __init__(self, what: Callable[[], str]) -> None:
+        self.began = self.told = time.monotonic()
+        self.what = what
+
+
 class Waiting:
-    """``condition`` guards what several threads write; ``failure`` is the first error of one of our threads."""
+    """``condition`` guards what several threads write; ``failure`` is the first error of one of our threads.
+
+    Once a second a watchdog, a thread, looks for how long the program has waited, also where PyTorch does the waiting. It only tells the
+    log: who is given up, and when, is the process group's matter.
+
+    Parameters
+    ----------
+    config : ``stall_warn``; without it there is no watchdog.
+    rank : this one, for the messages.
+    """
 
     def __init__(self, config: Config, rank: int) -> None:
         self.condition = threading.Condition()
         self.failure: Optional[BaseException] = None
         self.closed = False
-        self.seconds = 0.0  # that the caller's threads have waited in all
-        self._warn = config.stall_warn
+        self.seconds = 0.0  # that the caller's threads have waited for gradients in all
         self._rank = rank
+        self._waits: Dict[int, Wait] = {}  # by the thread that waits
+        self._stop = threading.Event()
+        self._warn = config.stall_warn
+        self._thread: Optional[threading.Thread] = None
+
+    def watch(self) -> None:
+        """Start the watchdog, if the settings ask for one. KVStoreError if it cannot be started."""
+        if self._warn is not None:
+            self._thread = start_thread("watchdog", self._watch, self._warn)
 
     def fail(self, error: BaseException) -> None:
         """One of our threads cannot go on: whoever waits, or will, raises."""
@@ -55,21 +81,55 @@ class Waiting:
 
         Raises CollectiveError if a thread has failed, or the optimizer is closed.
         """
-        began = warned = last = time.monotonic()
         with self.condition:
-            while not reached():
-                self.check()
-                if self.closed:
-                    raise CollectiveError(f"rank {self._rank}: {what()} is not there any more, as the optimizer was closed")
-                self.condition.wait(TICK)
-                now = time.monotonic()
-                self.seconds += now - last
-                last = now
-                if self._warn is not None and now - warned >= self._warn:
-                    warned = now
+            if reached():
+                return
+            with self._noted(what) as wait:
+                try:
+                    while not reached():
+                        self.check()
+                        if self.closed:
+                            raise CollectiveError(f"rank {self._rank}: {what()} is not there any more, as the optimizer was closed")
+                        self.condition.wait(TICK)
+                finally:
+                    self.seconds += time.monotonic() - wait.began
+
+    @contextlib.contextmanager
+    def blocked(self, what: str) -> Iterator[None]:
+        """While PyTorch lets the caller's thread wait for something that other ranks must do; its RuntimeError is a CollectiveError."""
+        with self._noted(lambda: what), as_collective_error():
+            yield
+
+    def close(self) -> None:
+        """Whoever still waits raises, and the watchdog ends."""
+        with self.condition:
+            self.closed = True
+            self.condition.notify_all()
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @contextlib.contextmanager
+    def _noted(self, what: Callable[[], str]) -> Iterator[Wait]:
+        """For the watchdog: the caller's thread waits. Such waits do not contain each other."""
+        wait = self._waits[threading.get_ident()] = Wait(what)
+        try:
+            yield wait
+        finally:
+            del self._waits[threading.get_ident()]
+            if wait.told > wait.began:
+                logger.warning("rank %d: it goes on, after %.0f s", self._rank, time.monotonic() - wait.began)
+
+    def _watch(self, warn: float) -> None:
+        """The watchdog: an error in the log for each ``warn`` seconds that a thread has waited."""
+        while not self._stop.wait(TICK):
+            now = time.monotonic()
+            for wait in list(self._waits.values()):
+                if now - wait.told >= warn:
+                    wait.told = now
                     logger.error(
                         "rank %d: has waited for %s for %.0f s: another rank is slow, stopped or dead, or has not run the same backward",
                         self._rank,
-                        what(),
-                        now - began,
+                        wait.what(),
+                        now - wait.began,
                     )

@@ -1,5 +1,6 @@
 """A rank that is killed, that raises, or that stops: the others end with an error of the package's, in the time that was set."""
 
+import logging
 import os
 import re
 import signal
@@ -13,7 +14,8 @@ from torch import nn
 
 from prophet_mx import ProphetError
 from prophet_mx.torch import ScheduledOptimizer
-from support.ranks import Ranks, run_script
+from support.lines import Lines
+from support.ranks import Ranks, on_ranks, run_script
 from support.training import batches, step
 
 ABORT = 3  # seconds: PROPHET_STALL_ABORT here
@@ -112,6 +114,24 @@ def test_an_exception_on_one_rank_ends_the_job():
     assert second == 1 and "RuntimeError: as planned" in other, other
     assert first == 1 and re.search(r"^(\[rank0\]: )?prophet_mx\.errors\.CollectiveError: rank 0: ", told, re.MULTILINE), told
     assert time.monotonic() - began < 20 + LATE
+
+
+@on_ranks(2)
+def test_waiting_within_pytorch_is_told_as_well():
+    """The buffers of rank 0 come in its own time: rank 1 says for what it waits, and later that it goes on."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(WIDTH))
+    with Lines(logging.WARNING) as lines:
+        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), stall_warn=1)
+        for place, batch in enumerate(batches(2, 4, WIDTH)):
+            if place and dist.get_rank() == 0:
+                time.sleep(3)
+            step(model, optimizer, batch)
+        optimizer.close()
+    told = [line for line in lines.messages if "buffers of rank 0" in line or "goes on" in line]
+    if dist.get_rank() == 0:
+        assert told == []
+    else:
+        assert "rank 1: has waited for the buffers of rank 0 for" in told[0] and "it goes on, after 3 s" in told[-1], told
 
 
 def test_waiting_for_a_slow_rank_is_told():

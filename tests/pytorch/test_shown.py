@@ -20,6 +20,7 @@ from prophet_mx.monitoring.trace_figures import figures
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.torch import ScheduledOptimizer
 from support.commands import prophet_mx
+from support.lines import Lines
 from support.ranks import on_ranks, ranks
 from support.training import UNIT, batches, slow_link, step
 
@@ -37,28 +38,6 @@ def net():
 
 def scheduled(model, **settings):
     return ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=WARMUP, unit=UNIT, **settings)
-
-
-class Lines(logging.Handler):
-    """Keeps the messages of prophet_mx while it is open."""
-
-    def __init__(self, level=logging.INFO):
-        super().__init__()
-        self.logger, self.wanted = logging.getLogger("prophet_mx"), level
-        self.messages = []
-
-    def emit(self, record):
-        self.messages.append(record.getMessage())
-
-    def __enter__(self):
-        self.before = self.logger.level
-        self.logger.addHandler(self)
-        self.logger.setLevel(self.wanted)
-        return self
-
-    def __exit__(self, *_):
-        self.logger.removeHandler(self)
-        self.logger.setLevel(self.before)
 
 
 def scraped(port):
