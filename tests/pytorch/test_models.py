@@ -149,13 +149,15 @@ class Checkpointed(nn.Module):
 
 
 class Compiled(nn.Module):
-    """A submodule that torch.compile has traced."""
+    """A submodule that torch.compile has traced, in place or as another module."""
 
-    def __init__(self, backend):
+    def __init__(self, backend, in_place):
         super().__init__()
         self.first = nn.Linear(WIDTH, WIDTH)
         self.body = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH))
-        self.compiled = torch.compile(self.body, backend=backend)
+        if in_place:
+            self.body.compile(backend=backend)
+        self.compiled = self.body if in_place else torch.compile(self.body, backend=backend)
 
     def forward(self, batch):
         return self.compiled(torch.relu(self.first(batch)))
@@ -209,10 +211,10 @@ def test_activation_checkpointing(reentrant):
     same(trained(lambda: Checkpointed(reentrant)))
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend, in_place", [("eager", False), ("eager", True), ("aot_eager", False)])
 @on_ranks(2, timeout=180)
-def test_a_compiled_submodule(backend):
-    same(trained(lambda: Compiled(backend)))
+def test_a_compiled_submodule(backend, in_place):
+    same(trained(lambda: Compiled(backend, in_place)))
 
 
 @on_ranks(2)
