@@ -135,6 +135,12 @@ def _prediction(name: str, compute: str, unit: int) -> Question:
 
 
 _FOUND = (
+    Question(
+        "headline",
+        "README's cells: iterations of 150 ms and of a second, methods as shipped",
+        "run",
+        (*_cells(*FOUR), *_methods("pushpull", "p3", "credit", "prophet"), *MANY),
+    ),
     Question("short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY)),
     Question("long", "iterations of a second, methods as shipped", "run", (*_cells(*LONG), *_methods(*SHIPPED))),
     Question(
