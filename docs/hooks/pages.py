@@ -1,9 +1,8 @@
-"""What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, the settings from the README, and which
-measurements are out of date.
+"""What mkdocs makes by itself: the API reference from docstrings, the commands from their --help, and which measurements are out of
+date.
 
-``reference.md`` and ``commands.md`` exist only while the site is built. On ``settings.md`` the line of :data:`SETTINGS_MARK` becomes the
-README's table, so that there is one table. Below a result of a measurement stands whether a later change could alter it. Pages that
-mkdocs.yml does not list follow the ones that it does.
+``reference.md`` and ``commands.md`` exist only while the site is built. Below a result of a measurement stands whether a later change
+could alter it. Pages that mkdocs.yml does not list follow the ones that it does.
 """
 
 import inspect
@@ -18,7 +17,6 @@ from typing import Any, Dict, Iterator, List, Tuple
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
-SETTINGS_MARK = "<!-- the README's table of settings -->"
 GENERATED_LAST = 2  # entries of nav that stay at its end: commands.md, reference.md
 
 # What the reference shows, by module: everything in its __all__, or the names given.
@@ -65,11 +63,10 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Put the table of settings where it is asked for, and the age of results beside them."""
+    """Put the age of results beside them."""
     from benchmarks.publish import with_notes
 
-    table = settings_table((ROOT / "README.md").read_text(encoding="utf-8"))
-    return with_notes(markdown.replace(SETTINGS_MARK, table.replace("](docs/", "](")), result_notes())  # the page is in docs/ itself
+    return with_notes(markdown, result_notes())
 
 
 @lru_cache(maxsize=None)
@@ -79,14 +76,6 @@ def result_notes() -> Dict[str, str]:
     from benchmarks.status import statuses
 
     return {status.question: status.note for status in statuses(RESULTS)}
-
-
-def settings_table(readme: str) -> str:
-    """The README's table of settings."""
-    table = re.search(r"^\| variable .*(?:\n\|.*)+", readme, re.MULTILINE)
-    if table is None:
-        raise ValueError("README.md has no table that begins with '| variable '")
-    return table.group(0)
 
 
 def commands() -> Iterator[str]:

@@ -9,7 +9,7 @@ from support.paths import ROOT
 
 def test_the_documentation_shows_the_table():
     assert table() in (ROOT / "docs" / "how-it-works.md").read_text(encoding="utf-8"), f"docs/how-it-works.md needs:\n{table()}"
-    row = re.search(r"^\| `PROPHET_POLICY` .*$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE).group(0)
+    row = re.search(r"^\| `PROPHET_POLICY` .*$", (ROOT / "docs" / "settings.md").read_text(encoding="utf-8"), re.MULTILINE).group(0)
     assert set(re.findall(r"`([^`]+)`", row.split("|")[3])) == set(settings())
 
 
