@@ -20,10 +20,10 @@ class Interval(NamedTuple):
     def __contains__(self, value: object) -> bool:
         return isinstance(value, (int, float)) and self.low <= value <= self.high
 
-    def text(self, digits: int = 0, factor: float = 1.0) -> str:
-        """``651 (645 to 660)``, times ``factor``."""
-        median, low, high = (f"{factor * value:.{digits}f}" for value in self)
-        return f"{median} ({low} to {high})"
+    def text(self, digits: int = 0) -> str:
+        """``651 (645 to 660)``; of one job ``651`` alone."""
+        median, low, high = (f"{value:.{digits}f}" for value in self)
+        return median if self.low == self.high else f"{median} ({low} to {high})"
 
 
 def of_median(values: Sequence[float]) -> Interval:

@@ -1,5 +1,6 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
 
+import os
 import time
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.methods import METHODS, STANDARD
 from benchmarks.comparison.rows import Attempt, Job, iteration_times, make_row
-from benchmarks.comparison.stolen import Stolen
+from benchmarks.comparison.stolen import Others, Stolen, _descendants, _other_processes
 from benchmarks.run import main
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
@@ -144,6 +145,7 @@ def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
     seconds = iter([5.0, 5.0, 7.0])
     with monkeypatch.context() as patch:
         patch.setattr("benchmarks.comparison.stolen._stolen_seconds", lambda: next(seconds, 7.0))
+        patch.setattr("benchmarks.comparison.stolen.Others.seconds", lambda self: 0.0)
         with Stolen() as stolen:
             begin = time.monotonic()
             time.sleep(0.35)
@@ -151,6 +153,22 @@ def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
     assert stolen.cores() * (end - begin) == pytest.approx(2.0, rel=0.1)
     assert stolen.cores(begin, begin + 0.05) == 0.0 and stolen.cores(begin + 0.25, end) == 0.0
     assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0  # two seconds within a tenth of one
+
+
+def test_what_other_processes_take_counts_and_what_this_one_starts_does_not(monkeypatch):
+    taken = {1: (0, 5.0), 2: (0, 9.0), 3: (2, 9.0), 10: (1, 1.0), 11: (10, 1.0), 12: (11, 1.0), 20: (1, 2.0)}
+    assert _descendants(10, taken) == {10, 11, 12}
+    looks = iter([{1: 5.0, 20: 2.0}, {1: 5.5, 20: 3.0}, {1: 5.5, 30: 0.25}])
+    monkeypatch.setattr("benchmarks.comparison.stolen._other_processes", lambda own: next(looks))
+    monkeypatch.setattr("benchmarks.comparison.stolen.SCAN", 0.0)
+    others = Others()
+    assert [others.seconds() for _ in range(3)] == [0.0, 1.5, 1.75]  # one has ended, and one began
+
+
+def test_the_processes_of_this_machine_are_found():
+    here = _other_processes(-1)  # which has no descendants
+    assert os.getpid() in here and os.getpid() not in _other_processes(os.getpid())
+    assert here[os.getpid()] == pytest.approx(time.process_time(), abs=0.5)
 
 
 def test_the_standard_methods_are_those_of_the_comparison():
