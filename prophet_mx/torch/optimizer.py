@@ -1,9 +1,6 @@
 """``ScheduledOptimizer``: what a training script sees."""
 
-import atexit
 import logging
-import os
-import time
 import weakref
 from itertools import chain
 from typing import Any, Callable, ContextManager, Dict, List, Optional
@@ -20,6 +17,7 @@ from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals
+from .ending import EXIT_PATIENCE, end_at_exit, ended
 from .exchange import Exchange
 from .guards import register, unguard, unregister
 from .learning import Learner
@@ -32,9 +30,6 @@ from .waiting import Waiting
 logger = logging.getLogger("prophet_mx")
 
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
-EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
-
-_open: "weakref.WeakSet[ScheduledOptimizer]" = weakref.WeakSet()
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):
@@ -81,7 +76,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         refusals.check(model, optimizer, named, config)
         set_up_logging(config)
         self._config = config
-        self._pid = os.getpid()
         self._iteration = 0
         ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
@@ -111,7 +105,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._learner = Learner(self._exchange, planner, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
-        _open.add(self)
+        end_at_exit(self._exchange, self._monitor)
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
@@ -254,7 +248,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange, self._exchange = self._exchange, None
         if exchange is None:
             return
-        _open.discard(self)
+        ended(exchange)
         try:
             exchange.synchronize()
             exchange.release_all()
@@ -313,19 +307,3 @@ def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable
             scheduled.synchronize()
 
     return synchronize
-
-
-@atexit.register
-def _at_exit() -> None:
-    """Other ranks may wait for collectives that this one has started."""
-    for scheduled in list(_open):
-        exchange = scheduled._exchange
-        if exchange is None or scheduled._pid != os.getpid():
-            continue
-        until = time.monotonic() + (1.0 if exchange.in_backward() else EXIT_PATIENCE)
-        while exchange.under_way() and exchange.waiting.failure is None and time.monotonic() < until:
-            time.sleep(0.001)
-        if not exchange.close(1.0):
-            logger.warning("the process ends while other ranks have not answered")
-        if scheduled._monitor is not None:
-            scheduled._monitor.close()
