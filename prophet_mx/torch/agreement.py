@@ -231,7 +231,8 @@ def _gradients(tracked: Sequence[Tracked], ready: Sequence[float]) -> List[Gradi
 def measure(group: dist.ProcessGroup, device: torch.device) -> CollectiveCost:
     """What a collective costs while OUTSTANDING of them are under way; takes some tenths of a second."""
     _seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 8)
-    startup = min(_seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 32) for _ in range(3))
+    # The least of many short looks: while others use the processors, one takes several times as long.
+    startup = min(_seconds(group, torch.zeros(PROBE_SMALL // 4, device=device), 8) for _ in range(16))
     rate = GUESS.rate
     for size in PROBE_LARGE:
         seconds = torch.tensor([_seconds(group, torch.zeros(size // 4, device=device), 3 * OUTSTANDING)], device=device)
