@@ -84,7 +84,7 @@ def train(task: RankTask) -> Dict[str, Any]:
     }
 
 
-def _compressed(state: Any, bucket: Any) -> Any:
+def _compressed(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
     """PyTorch's hook under another name: by its own it is refused without NCCL, although gloo sums bfloat16 as well."""
     return bf16_compress_hook(state, bucket)
 
