@@ -53,7 +53,7 @@ def pytest_report_header(config: pytest.Config) -> List[str]:
 
 def pytest_ignore_collect(collection_path: Path) -> Optional[bool]:
     """The tests of PyTorch import it."""
-    return True if paths.TESTS / "pytorch" in collection_path.parents and find_spec("torch") is None else None
+    return True if paths.TESTS / "pytorch" in (collection_path, *collection_path.parents) and find_spec("torch") is None else None
 
 
 @pytest.hookimpl(hookwrapper=True)

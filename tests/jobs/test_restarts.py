@@ -101,7 +101,16 @@ def test_the_timeout_is_for_all_starts_together(restarting):
 def test_a_job_that_cannot_be_started_again_ends_as_it_did(tmp_path, monkeypatch):
     monkeypatch.setattr(launch_module, "FIRST_PAUSE", 0.1)
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\n[ $DMLC_ROLE = worker ] || exec sleep 1000\nrm -f '{program}'\nexit 75\n")  # the worker starts last
+    # It goes away when all have begun: a shell reads its program only after it has started.
+    program.write_text(
+        f"""#!/bin/sh
+cd '{tmp_path}'
+[ $DMLC_ROLE = worker ] || {{ touch $DMLC_ROLE; exec sleep 1000; }}
+until [ -e scheduler ] && [ -e server ]; do sleep 0.05; done
+rm -f program
+exit 75
+"""
+    )
     program.chmod(0o755)
     lines = []
     result = run_job([str(program)], 1, 1, restarts=1, timeout=LIMIT, sink=lambda label, text, final: lines.append(text))
