@@ -20,7 +20,7 @@ from ..errors import CollectiveError
 from ..monitoring.traffic import Traffic
 from .agreement import Plan
 from .guards import guard, plainly, unguard, unguard_gradient
-from .rounds import Rounds
+from .rounds import Channel, Rounds
 from .streams import Streams
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
@@ -35,28 +35,16 @@ class Exchange:
     Parameters
     ----------
     tracked : the parameters, in the order of the model.
-    group : the process group that carries the collectives, and nothing else meanwhile.
-    waiting : the lock, and the error.
-    traffic : is told what happens to each unit.
-    streams : those of the accelerator that the parameters are on, None for the CPU.
-    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    channel : for their collectives.
     """
 
-    def __init__(
-        self,
-        tracked: Sequence[Tracked],
-        group: dist.ProcessGroup,
-        waiting: Waiting,
-        traffic: Traffic,
-        streams: Optional[Streams],
-        unused: bool,
-    ) -> None:
+    def __init__(self, tracked: Sequence[Tracked], channel: Channel) -> None:
         self.tracked = list(tracked)
-        self.waiting = waiting
-        self._streams = streams
-        waiting.watch()
-        self.updater = Updater(waiting, traffic, streams)
-        self.rounds = Rounds(self.tracked, group, waiting, traffic, streams, unused, self._summed, self.release)
+        self.waiting = channel.waiting
+        self._streams = channel.streams
+        self.waiting.watch()
+        self.updater = Updater(channel.waiting, channel.traffic, channel.streams)
+        self.rounds = Rounds(self.tracked, channel, self._summed, self.release)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
         self.sampling = False  # keep when gradients are ready, to see whether that has changed

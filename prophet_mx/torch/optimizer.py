@@ -23,6 +23,7 @@ from .guards import register, unguard, unregister
 from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
 from .monitor import Monitor, Stats
+from .rounds import Channel
 from .streams import streams_of
 from .tracked import Tracked
 from .waiting import Waiting
@@ -96,7 +97,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         waiting = Waiting(config, dist.get_rank())
         self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
         streams = streams_of(each.param for each in tracked)
-        self._exchange = Exchange(tracked, self._group, waiting, self._monitor.traffic, streams, unused)
+        self._exchange = Exchange(tracked, Channel(self._group, waiting, self._monitor.traffic, streams, unused))
         self._exchange.install(plan)
         self._find_groups()
         for each in tracked:

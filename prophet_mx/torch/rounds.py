@@ -4,7 +4,7 @@ A *round* is one pass through the order of units. Each backward pass that is red
 to a round once. So the ranks issue the same collectives in the same order, however their backward passes are timed.
 """
 
-from typing import Callable, Dict, List, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -22,39 +22,44 @@ from .waiting import Waiting
 LISTED = 8  # parameters in a message
 
 
+class Channel(NamedTuple):
+    """What the collectives of one optimizer go through, and who is told of them.
+
+    Attributes
+    ----------
+    group : the process group that carries them, and nothing else meanwhile.
+    waiting : the lock, and the error.
+    traffic : is told what happens to each unit.
+    streams : those of the accelerator that the parameters are on, None for the CPU.
+    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    """
+
+    group: dist.ProcessGroup
+    waiting: Waiting
+    traffic: Traffic
+    streams: Optional[Streams]
+    unused: bool
+
+
 class Rounds:
     """The sums of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
 
     Parameters
     ----------
     tracked : the parameters, in the order of the model.
-    group : the process group that carries the collectives, and nothing else meanwhile.
-    waiting : the lock, and the error.
-    traffic : is told what happens to each unit.
-    streams : those of the accelerator that the parameters are on, None for the CPU.
-    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    channel : of the optimizer.
     summed : called with a parameter whose sum is there, under the lock, in the landing thread.
     release : called with a parameter whose update has to be done first, in the user's thread.
     """
 
     def __init__(
-        self,
-        tracked: List[Tracked],
-        group: dist.ProcessGroup,
-        waiting: Waiting,
-        traffic: Traffic,
-        streams: Optional[Streams],
-        unused: bool,
-        summed: Callable[[Tracked], None],
-        release: Callable[[Tracked], None],
+        self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], release: Callable[[Tracked], None]
     ) -> None:
         self.tracked = tracked
-        self.waiting = waiting
-        self.traffic = traffic
-        self.streams = streams
         self.number = self.count = 0  # the round, and the parameters that have contributed to it
-        self._group, self._unused, self._summed, self._release = group, unused, summed, release
-        self._scale = 1.0 / group.size()
+        self._group, self._waiting, self._traffic, self._streams, self._unused = channel
+        self._summed, self._release = summed, release
+        self._scale = 1.0 / channel.group.size()
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
         self._reducer: Optional[Reducer] = None
@@ -85,11 +90,11 @@ class Rounds:
             ranges, order = [*ranges, self._used], [*order, len(units)]
             self._members.append([])
             facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
-        self.traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
-        if self.streams is not None:
-            self.streams.settle()  # the flat buffers are there for all streams
+        self._traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
+        if self._streams is not None:
+            self._streams.settle()  # the flat buffers are there for all streams
         self._reducer = Reducer(
-            self._group, ranges, order, self.traffic, self._landed, self.waiting.fail, streams=self.streams, written=self._written
+            self._group, ranges, order, self._traffic, self._landed, self._waiting.fail, streams=self._streams, written=self._written
         )
 
     def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor]) -> List[UnitFacts]:
@@ -124,8 +129,8 @@ class Rounds:
         """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
         waits for as well. The landing thread counts down from the moment in which a unit is ready."""
         assert self._reducer is not None
-        if self.streams is not None:
-            tracked.mark = self.streams.mark(tracked.param.device, tracked.mark)
+        if self._streams is not None:
+            tracked.mark = self._streams.mark(tracked.param.device, tracked.mark)
         if tracked.stage == IDLE:
             tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
         else:
@@ -169,15 +174,15 @@ class Rounds:
 
     def _fill(self) -> None:
         """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
-        self.waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
+        self._waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
         self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
         used = torch.ones(len(self.tracked), dtype=torch.int32)
         for tracked in self._absent:
             self._fill_one(tracked, used)
         self._used.copy_(used)
         self._answered = False
-        if self.streams is not None:
-            self.streams.settle()  # it is small
+        if self._streams is not None:
+            self._streams.settle()  # it is small
         assert self._reducer is not None
         self._reducer.ready(len(self._members) - 1)
 
@@ -206,12 +211,12 @@ class Rounds:
     def await_sum(self, tracked: Tracked) -> None:
         """Return when the sum of this parameter's gradients is there."""
         if tracked.unlanded:
-            self.waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+            self._waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
 
     def _landed(self, unit: int) -> None:
         """A unit is reduced. In the landing thread."""
         answers = self._used.tolist() if self._unused and unit == len(self._members) - 1 else None
-        with self.waiting.condition:
+        with self._waiting.condition:
             members = self._members[unit] if answers is None else self._absent
             if answers is None:
                 self._missing[unit] = len(members)
@@ -222,4 +227,4 @@ class Rounds:
                 if not tracked.unlanded:
                     self._summed(tracked)
             self._answered = self._answered or answers is not None
-            self.waiting.condition.notify_all()
+            self._waiting.condition.notify_all()
