@@ -132,7 +132,7 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
             f"{statistics.median(ratios):.2f} in the median."
         )
     against: Dict[str, List[float]] = {}
-    slower, same = [], 0
+    compared, slower, same = 0, [], 0
     for cell in cells:
         rest = [summary for summary in cell.methods.values() if summary is not cell.ours and summary.jobs]
         speeds = {summary.method: cell.ours.speed_against(summary) for summary in rest}
@@ -141,13 +141,14 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
             against.setdefault(column(method, about), []).append(speed.median)
         if not known:
             continue
+        compared += 1
         worst = min(known, key=lambda method: known[method].median)
         if known[worst].high < 1:
             slower.append(f"{title(cell.cell, cell.kind)} ({known[worst].text(2)} times as fast as {column(worst, about)})")
         same += known[worst].low <= 1 <= known[worst].high
     lines += [f"- {_range(speeds)} times as fast as {_code(name)} ({_number(len(speeds), 'cell')})." for name, speeds in against.items()]
     if against:
-        lines.append(_rank(ours, len(cells), same, slower))
+        lines.append(_rank(ours, compared, same, slower))
     return "\n".join(lines)
 
 

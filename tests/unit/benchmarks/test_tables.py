@@ -100,6 +100,7 @@ def test_the_sentences_say_where_it_is_slower_and_where_it_cannot_be_told():
     assert "the fastest in 0, not to be told from the fastest in 1, and slower in none" in same
     slower = claims([*ROWS, *jobs("credit", 156, 157, 158)], about())
     assert "slower in 1: ResNet-50, 150 ms, rho 1 (0.98 (0.97 to 0.98) times as fast as credit)" in slower
+    assert "Of 1 cell," in claims([*ROWS, *jobs("prophet", 160, cell=OTHER)], about()), "alone in a cell is no victory"
 
 
 def test_what_was_tuned_has_a_column_of_its_own_whatever_its_settings():
