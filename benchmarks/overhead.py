@@ -27,7 +27,7 @@ from typing import Dict, List, Optional, Sequence
 
 from .comparison.intervals import of_median
 from .comparison.metadata import describe
-from .comparison.results import add_output_options, destinations, write
+from .comparison.results import add_output_options, write_everywhere
 
 COLUMNS = {"main_cpu": "main thread, CPU", "main_wall": "main thread, wall", "worker_cpu": "worker CPU"}
 TARGETS = {"main_cpu": 10, "main_wall": 10, "worker_cpu": 37}  # microseconds per key, scheduled
@@ -157,9 +157,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     print("\n" + text)
     kinds = ((options.base, base), ("scheduled", scheduled))
     rows = [(pair, kind, *(runs[pair][column] for column in COLUMNS)) for kind, runs in kinds for pair in range(options.pairs)]
-    for files in destinations(options, "overhead"):
-        write(files, ("pair", "kind", *COLUMNS), rows, text, describe("overhead", arguments))
-        print(f"written: {files.table}")
+    write_everywhere(options, "overhead", ("pair", "kind", *COLUMNS), rows, text, describe("overhead", arguments))
     return 0
 
 

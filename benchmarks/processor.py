@@ -29,7 +29,7 @@ from .comparison.cells import Cell, Load
 from .comparison.command import add_job_options
 from .comparison.metadata import describe
 from .comparison.methods import Method, parse
-from .comparison.results import add_output_options, destinations, write
+from .comparison.results import add_output_options, write_everywhere
 from .comparison.tables import scaling
 from .run import run_method
 from .testbed import Testbed, TestbedError, measure
@@ -230,9 +230,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     table = "\n".join(tables)
     print(table)
     rows = [(each.cell, each.method, *key, round(ms, 2)) for each in profiles for key, ms in sorted(each.spent.items())]
-    for files in destinations(options, "processor"):
-        write(files, ("cell", "method", "role", "what", "ms"), rows, table, describe("processor", arguments))
-        print(f"written: {files.table}")
+    write_everywhere(options, "processor", ("cell", "method", "role", "what", "ms"), rows, table, describe("processor", arguments))
     return 0
 
 

@@ -20,7 +20,7 @@ from prophet_mx.planning.bound import lower_bound, worker_rate
 from .comparison.cells import Cell, Load
 from .comparison.metadata import describe
 from .comparison.methods import METHODS
-from .comparison.results import add_output_options, destinations, write
+from .comparison.results import add_output_options, write_everywhere
 from .comparison.tables import scaling
 from .testbed import Testbed, measure
 from .testbed.emulated import Task
@@ -54,9 +54,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     table = f"**{cell}**, {options.method}: {sent}\n\n{markdown(found)}"
     print(table)
     rows = [(phase + 1, round(1e3 * each.bound, 1), round(1e3 * time, 1)) for phase, each in enumerate(found) for time in each.times]
-    for files in destinations(options, "rate_change"):
-        write(files, ("phase", "bound_ms", "time_ms"), rows, table, describe("rate_change", arguments))
-        print(f"written: {files.table}")
+    write_everywhere(options, "rate_change", ("phase", "bound_ms", "time_ms"), rows, table, describe("rate_change", arguments))
     return int(len(found) < PHASES or any(phase.settled is None or phase.settled > LIMIT for phase in found))
 
 

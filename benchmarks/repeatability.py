@@ -14,7 +14,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from .comparison.intervals import Interval, of_median, of_ratio
 from .comparison.metadata import describe
 from .comparison.names import title
-from .comparison.results import add_output_options, destinations, source, write
+from .comparison.results import add_output_options, source, write_everywhere
 from .comparison.rows import JobRow, read
 from .comparison.tables import scaled
 
@@ -86,9 +86,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     print(table)
     flat = [(row.cell, row.kind, row.method, *row.first, *row.second, *row.ratio, row.agrees) for row in rows]
     names = [f"{what}{part}" for what in ("first", "second", "ratio") for part in ("", "_low", "_high")]
-    for files in destinations(options, "repeatability"):
-        write(files, ("cell", "kind", "method", *names, "agrees"), flat, table, describe("repeatability", arguments))
-        print(f"written: {files.table}")
+    write_everywhere(
+        options, "repeatability", ("cell", "kind", "method", *names, "agrees"), flat, table, describe("repeatability", arguments)
+    )
     return int(sum(row.agrees for row in rows) < LEAST_AGREEING * len(rows))
 
 

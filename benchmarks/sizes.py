@@ -28,7 +28,7 @@ from prophet_mx.simulation.simulator import Cluster, Result, Unit, in_total_orde
 
 from .comparison.cells import PROFILES
 from .comparison.metadata import describe
-from .comparison.results import add_output_options, destinations, write
+from .comparison.results import add_output_options, write_everywhere
 
 LIMIT = 0.03
 RTT, MESSAGE_BYTES = 1e-4, 100  # of an idle network (seconds), of a message besides its payload
@@ -249,9 +249,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     table = f"{summary(rows)}. Simulated; gradients are scaled to rho 1.\n\n{HEAD}\n" + "".join(f"{row}\n" for row in rows)
     flat = [(*row.cell, row.bound, row.unit, row.units, row.chosen, *row.sizes, row.best, row.regret) for row in rows]
     names = (*Cell._fields, "bound", "unit", "units", "chosen", "best_unit", "best_window", "best_lead", "best", "regret")
-    for files in destinations(options, "sizes"):
-        write(files, names, flat, table, describe("sizes", arguments))
-        print(f"written: {files.table}")
+    write_everywhere(options, "sizes", names, flat, table, describe("sizes", arguments))
     return int(max(row.regret for row in rows) > LIMIT)
 
 

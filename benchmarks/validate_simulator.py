@@ -30,7 +30,7 @@ from prophet_mx.simulation.predict import load_costs, predicted_seconds
 
 from .comparison.cells import Cell
 from .comparison.metadata import describe
-from .comparison.results import Files, add_output_options, destinations, source, write
+from .comparison.results import Files, add_output_options, source, write_everywhere
 from .comparison.rows import JobRow, by_cell
 from .comparison.rows import read as read_jobs
 from .comparison.tables import scaled
@@ -184,24 +184,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     add_output_options(parser)
     options = parser.parse_args(arguments)
     try:
-        rows = read(options.runs)
+        runs = [read_jobs(path) for path in options.runs]
+        rows = [row for run in runs for row in measurements(run)]
         if options.fit:
             cells = list(dict.fromkeys(str(row.cell) for row in rows))[: options.fit]
             costs = fit([row for row in rows if str(row.cell) in cells])
         else:
             costs, cells = load_costs(str(options.costs)), json.loads(options.costs.read_text()).get("cells", [])
-        checks = check(rows, costs, cells)
-        sent = scaled([job for path in options.runs for job in read_jobs(path)])
+        fitted = check(rows, costs, cells)
+        checks = fitted + check_started(rows)
+        sent = scaled([job for run in runs for job in run])
     except (ProphetError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    table = f"Fitted costs: {', '.join(f'{k} {v:g}' for k, v in costs.items())}. {sent}\n\n{markdown(checks + check_started(rows))}"
+    table = f"Fitted costs: {', '.join(f'{k} {v:g}' for k, v in costs.items())}. {sent}\n\n{markdown(checks)}"
     print(table)
     about = {**describe("validate_simulator", arguments), "costs": costs, "cells": cells}
-    for files in destinations(options, "validate_simulator"):
-        write(files, Check._fields, checks + check_started(rows), table, about)
-        print(f"written: {files.table}")
-    predicted = [abs(c.error) for c in checks if not c.fitted]
+    write_everywhere(options, "validate_simulator", Check._fields, checks, table, about)
+    predicted = [abs(c.error) for c in fitted if not c.fitted]
     return int(not predicted or statistics.median(predicted) >= LIMIT)
 
 

@@ -91,6 +91,15 @@ def write(files: Files, fields: Sequence[str], rows: Sequence[Sequence[Any]], ta
         files.table.write_text(f"{made(about)}\n\n`{about['command']}`\n\n{table}", encoding="utf-8")
 
 
+def write_everywhere(
+    options: argparse.Namespace, module: str, fields: Sequence[str], rows: Sequence[Sequence[Any]], table: str, about: Mapping[str, Any]
+) -> None:
+    """Write a result to all :func:`destinations`, and print where its table is."""
+    for files in destinations(options, module):
+        write(files, fields, rows, table, about)
+        print(f"written: {files.table}")
+
+
 def comparison_table(rows: Sequence[JobRow], about: Mapping[str, Any]) -> str:
     """The table of a comparison, below the rule by which its jobs count. Raises BelowBoundError."""
     aside = sum(bool(row.aside) for row in rows)

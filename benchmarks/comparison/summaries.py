@@ -1,5 +1,7 @@
 """What the jobs of a comparison say: a median with its interval per method and cell, and by how much one method is faster than another."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ProphetError
@@ -15,7 +17,8 @@ class BelowBoundError(ProphetError):
     """A method is faster than anything can be: something was measured wrong."""
 
 
-class Summary(NamedTuple):
+@dataclass(frozen=True)
+class Summary:
     """A method in a cell. ``jobs`` are those that count, ``tried`` all; ``note``: why there are none."""
 
     method: str
@@ -23,7 +26,7 @@ class Summary(NamedTuple):
     tried: int
     note: str
 
-    @property
+    @cached_property
     def time(self) -> Interval:
         """ms per iteration."""
         return of_median([job.time_ms for job in self.jobs if job.time_ms is not None])
