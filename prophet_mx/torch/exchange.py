@@ -14,17 +14,14 @@ import time
 from typing import Any, List, Optional, Sequence
 
 import torch
-import torch.distributed as dist
 
 from ..errors import CollectiveError
-from ..monitoring.traffic import Traffic
 from .agreement import Plan
 from .guards import guard, plainly, unguard, unguard_gradient
 from .rounds import Channel, Rounds
 from .streams import Streams
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
 from .updates import Update, Updater
-from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
 
