@@ -20,6 +20,7 @@ from ..policies import OFF
 from ..profiling.gradient_profile import GradientProfile
 from ..quantities import format_rate
 from .reducer import OUTSTANDING
+from .streams import streams_of
 from .tracked import Tracked
 
 logger = logging.getLogger("prophet_mx")
@@ -255,6 +256,7 @@ def _seconds(group: dist.ProcessGroup, tensor: torch.Tensor, count: int) -> floa
         works.append(dist.all_reduce(tensors[number % OUTSTANDING], group=group, async_op=True))
     for work in works:
         work.wait()
-    if tensor.is_cuda:
-        torch.cuda.synchronize(tensor.device)
+    streams = streams_of([tensor])
+    if streams is not None:
+        streams.settle()
     return (time.perf_counter() - began) / count
