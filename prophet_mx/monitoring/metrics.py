@@ -8,7 +8,7 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 import logging
 import socketserver
 import time
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Tuple
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from ..config import Config
@@ -16,7 +16,7 @@ from ..errors import ConfigError, KVStoreError
 from ..quantities import format_rate
 from ..threads import start_thread
 
-__all__ = ["Metrics", "Sample", "ScalarLogger", "between", "line", "set_up_logging"]
+__all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]
 
 logger = logging.getLogger("prophet_mx")
 
@@ -73,22 +73,40 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers, as measured last).
     """
 
-    def grown(name: str) -> float:
-        return float(later.state[name] - earlier.state[name])
-
     iterations = max(1, later.iteration - earlier.iteration)
-    links = list(zip(earlier.state["links"], later.state["links"]))
-    could = sum((b["backlog_seconds"] - a["backlog_seconds"]) * b["rate"] for a, b in links)
-    did = sum(b["backlog_bytes"] - a["backlog_bytes"] for a, b in links)
+    state = _grown(earlier.state, later.state)
+    first = first_unit(state)
     return {
         "iteration_seconds": (later.seconds - earlier.seconds) / iterations,
-        **{name: grown(name) / iterations for name in ("bytes", "units", "blocks", "stalled_seconds") if name in later.state},
-        "unit_wait_seconds": grown("wait_seconds") / max(1, grown("units")),
-        "first_wait_seconds": grown("first_seconds") / max(1, grown("first_answers")),
-        "first_ahead_bytes": grown("first_ahead") / max(1, grown("first_answers")),
-        "utilisation": min(1.0, did / could) if could > 0 else 0.0,
-        "link_rate": sum(b["rate"] for _, b in links) / max(1, len(links)),
+        **{name: state[name] / iterations for name in ("bytes", "units", "blocks", "stalled_seconds") if name in state},
+        "unit_wait_seconds": state["wait_seconds"] / max(1, state["units"]),
+        "first_wait_seconds": first["first_wait"],
+        "first_ahead_bytes": first["first_ahead"],
+        "utilisation": utilisation(state["links"]),
+        "link_rate": sum(link["rate"] for link in state["links"]) / max(1, len(state["links"])),
     }
+
+
+def _grown(earlier: Dict[str, Any], later: Dict[str, Any]) -> Dict[str, Any]:
+    """The state ``later`` as if it had been counted from ``earlier`` on."""
+    links = [
+        {**new, **{name: new[name] - old[name] for name in ("backlog_seconds", "backlog_bytes")}}
+        for old, new in zip(earlier["links"], later["links"])
+    ]
+    return {**{name: later[name] - earlier[name] for name in later if name != "links"}, "links": links}
+
+
+def first_unit(state: Dict[str, Any]) -> Dict[str, float]:
+    """How the most urgent units fared, of a state: means of ``first_wait`` (seconds, from ready to answered) and of ``first_ahead``
+    (bytes unanswered on its link when it became ready)."""
+    answers = max(1, state["first_answers"])
+    return {"first_wait": state["first_seconds"] / answers, "first_ahead": state["first_ahead"] / answers}
+
+
+def utilisation(links: Sequence[Dict[str, Any]]) -> float:
+    """Share of the links, as a state has them, that was used while there was something to send: 0 to 1."""
+    could = sum(link["backlog_seconds"] * link["rate"] for link in links)
+    return min(1.0, sum(link["backlog_bytes"] for link in links) / could) if could > 0 else 0.0
 
 
 def line(earlier: Sample, later: Sample) -> str:

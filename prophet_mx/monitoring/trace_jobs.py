@@ -44,12 +44,12 @@ class Job:
         stalls = [worker.part("stalled") for worker in self.workers]
         return min(stalls), max(stalls)
 
-    @property
+    @cached_property
     def slowest(self) -> Figures:
         """The worker that computes longest."""
         return max(self.workers, key=lambda worker: worker.computing)
 
-    @property
+    @cached_property
     def stragglers(self) -> List[Figures]:
         """The workers that compute longer than most of the others."""
         usual = statistics.median_low([worker.computing for worker in self.workers])

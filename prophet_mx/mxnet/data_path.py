@@ -15,7 +15,7 @@ from .. import _core
 from ..config import Config
 from ..errors import KVStoreError, ProfileError, ProphetError
 from ..monitoring.key_sets import KeySets
-from ..monitoring.metrics import Metrics
+from ..monitoring.metrics import Metrics, first_unit, utilisation
 from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
@@ -306,8 +306,6 @@ class ScheduledPath:
         """See :meth:`ScheduledKVStore.stats`."""
         state = self.driver.snapshot()
         profile = self._learner.profile
-        links = state["links"]
-        backlog = sum(link["backlog_seconds"] * link["rate"] for link in links)
         return {
             "policy": self.config.policy,
             "drain": self._monitor.source if self._monitor else "none",
@@ -315,13 +313,12 @@ class ScheduledPath:
                 name: state[name]
                 for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes")
             },
-            "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
-            "first_ahead": state["first_ahead"] / max(1, state["first_answers"]),
-            "utilisation": min(1.0, sum(link["backlog_bytes"] for link in links) / backlog) if backlog else 0.0,
-            "rates": [link["rate"] for link in links],
+            **first_unit(state),
+            "utilisation": utilisation(state["links"]),
+            "rates": [link["rate"] for link in state["links"]],
             "message_seconds": self._agreed.message if self._agreed else 0.0,
             "unit_bytes": self._agreed.unit if self._agreed else 0,
-            "steps": [[profile.gradients[i].name for i in step] for step in profile.steps] if profile else [],
+            "steps": profile.step_names() if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
             "failure": self._fail.reason,
         }

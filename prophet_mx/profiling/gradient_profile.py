@@ -190,6 +190,10 @@ class GradientProfile:
                     observed[index] = start if observed[index] is None else observed[index]
         return tuple(time for time in observed if time is not None)  # all are known now
 
+    def step_names(self) -> List[List[str]]:
+        """The names of the gradients of each step."""
+        return [[self.gradients[index].name for index in step] for step in self.steps]
+
     def step_times(self) -> Tuple[float, ...]:
         """Seconds from the iteration's first ready gradient to the first ready one of each step."""
         known: Times = [gradient.ready for gradient in self.gradients]

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Optional, Sequence, TypedDict
 
 from ..config import Config
 from ..errors import ConfigError
-from ..monitoring.metrics import Metrics
+from ..monitoring.metrics import Metrics, first_unit, utilisation
 from ..monitoring.round_recorder import RoundRecorder
 from ..monitoring.timeline import Timeline
 from ..monitoring.traffic import Traffic
@@ -98,24 +98,23 @@ class Monitor:
         """See :class:`Stats`."""
         profile = plan.profile
         state = self.snapshot()
-        [link] = state["links"]
-        could = link["backlog_seconds"] * link["rate"]
+        first = first_unit(state)
         return {
             "policy": self._config.policy,
             "iterations": iterations,
             "units": state["units"],
             "bytes": state["bytes"],
             "wait_seconds": state["wait_seconds"],
-            "first_wait": state["first_seconds"] / max(1, state["first_answers"]),
-            "first_ahead": state["first_ahead"] / max(1, state["first_answers"]),
+            "first_wait": first["first_wait"],
+            "first_ahead": first["first_ahead"],
             "stalled_seconds": state["stalled_seconds"],
-            "utilisation": min(1.0, link["backlog_bytes"] / could) if could else 0.0,
-            "rates": [link["rate"]],
+            "utilisation": utilisation(state["links"]),
+            "rates": [link["rate"] for link in state["links"]],
             "startup_seconds": plan.cost.startup if plan.cost else 0.0,
             "unit_bytes": self.traffic.largest,
             "planned_units": self.traffic.planned,
             "plans": plans,
-            "steps": [[profile.gradients[index].name for index in step] for step in profile.steps] if profile else [],
+            "steps": profile.step_names() if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
             "failure": "" if self._waiting.failure is None else str(self._waiting.failure),
         }
