@@ -115,7 +115,7 @@ test-torch: $(TORCH_VENV)/.installed
 bench: bench-quick
 
 # What is measured with PyTorch needs its environment.
-$(addprefix bench-,pytorch real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
+$(addprefix bench-,pytorch pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 bench-%: build

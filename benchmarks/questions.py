@@ -83,14 +83,17 @@ CONDITIONS = (
     "resnet50_v1,rho=1,compute=0.15,slow=1.3",
     "resnet50_v1,rho=1,compute=0.15,jitter=0.3",
 )
-SHIPPED = ("pushpull", "p3", "credit", "prophet-icpp21", "prophet")
+SHIPPED = ("pushpull", "p3", "credit", "prophet")
 # What an expert would try: P3's slices in elements, ByteScheduler's units with two, four and eight of them unanswered, prophet's units.
-P3_SLICES = (10_000, 20_000, 40_000, 80_000, 160_000, 320_000)
-CREDIT_UNITS = (64_000, 128_000, 256_000, 512_000, 1_000_000, 2_000_000, 4_000_000)
-PROPHET_UNITS = (32_000, 64_000, 96_000, 128_000, 192_000, 256_000, 512_000)
+P3_SLICES = (10_000, 20_000, 80_000, 160_000, 320_000)  # 40,000 is what it has by itself
+CREDITS = (
+    *((unit, 4) for unit in (64_000, 128_000, 256_000, 512_000, 1_000_000, 2_000_000)),
+    *((unit, number) for unit in (128_000, 256_000, 512_000) for number in (2, 8)),
+)
+PROPHET_UNITS = (64_000, 96_000, 128_000, 192_000, 256_000)
 SWEEP = (
     *(f"p3:MXNET_KVSTORE_SLICE_THRESHOLD={elements}" for elements in P3_SLICES),
-    *(f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={number * unit}" for unit in CREDIT_UNITS for number in (2, 4, 8)),
+    *(f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={number * unit}" for unit, number in CREDITS),
     *(f"prophet:PROPHET_UNIT={unit}" for unit in PROPHET_UNITS),
 )
 COLLECTIVES = (
@@ -101,10 +104,14 @@ COLLECTIVES = (
     "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,jitter=0.3",
     "resnet50_v1,ranks=4,rho=1,compute=0.15,rate=500Mbit",
 )
+ON_PROCESSOR = tuple(
+    f"resnet50_v1,ranks=2,rho={rho},compute={compute},rate=1Gbit" for rho, compute in (("1", "0.15"), ("1", "1"), ("0.05", "0.15"))
+)
 BOTH = tuple(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16") for compute in ("0.15", "1"))
 
 
 MANY = ("--iterations", "30")  # short ones are soon over
+SOME = ("--iterations", "20")
 
 
 def _ablation(unit: int) -> Dict[str, str]:
@@ -117,22 +124,23 @@ def _ablation(unit: int) -> Dict[str, str]:
         f"prophet{same}:PROPHET_LEAD=1TiB": "no lead limit",
         f"fifo{same}:PROPHET_LEAD={5 * unit}": "no order",
         "prophet:PROPHET_UNIT=4MB": "no slices",
+        "prophet-icpp21": "the paper's rule",
     }
 
 
-def _ablations(name: str, compute: str, unit: int) -> Question:
+def _ablations(name: str, compute: str, unit: int, *protocol: str) -> Question:
     methods = _ablation(unit)
     cells = _cells(*(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16")))
     asks = f"what each part of the policy is worth, with {compute} s of compute and units of {unit:,} bytes"
-    return Question(name, asks, "run", (*cells, *_methods(*methods), *MANY, "--repeats", "5"), labels=methods)
+    return Question(name, asks, "run", (*cells, *_methods(*methods), *protocol), labels=methods)
 
 
-def _prediction(name: str, compute: str, unit: int) -> Question:
+def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
     methods = {f"{policy}:PROPHET_UNIT={unit}": policy for policy in ("prophet", "priority")}
     cell = f"resnet50_v1,rho=1,compute={compute}"
     cells = _cells(cell, f"{cell},slow=1.3", f"{cell},jitter=0.3", f"{cell},workers=4,servers=2,rate=500Mbit")
     asks = f"what prediction is worth: prophet and priority with {compute} s of compute and units of {unit:,} bytes"
-    return Question(name, asks, "run", (*cells, *_methods(*methods), *MANY, "--repeats", "7"), labels=methods)
+    return Question(name, asks, "run", (*cells, *_methods(*methods), *protocol), labels=methods)
 
 
 _FOUND = (
@@ -150,17 +158,17 @@ _FOUND = (
         "run",
         (*_cells(*CONDITIONS), *_methods(*SHIPPED), *MANY, "--timeout", "120"),
     ),
-    Question("tuning", "which settings of each method are the best", "run", (*_cells(*FOUR), *_methods(*SWEEP), *MANY, "--repeats", "1")),
+    Question("tuning", "which settings of each method are the best", "run", (*_cells(*FOUR), *_methods(*SWEEP), *SOME, "--repeats", "1")),
     Question(
         "tuned",
         "all methods as shipped, and at the best that tuning found; run tuning first",
         "run",
-        (*_cells(*FOUR), *MANY, "--methods", "all", "--best", "tuning"),
+        (*_cells(*FOUR), *SOME, *_methods(*SHIPPED), "--best", "tuning"),
     ),
-    _ablations("ablation-short", "0.15", 128_000),
+    _ablations("ablation-short", "0.15", 128_000, *MANY, "--repeats", "5"),
     _ablations("ablation-long", "1", 240_000),
-    _prediction("prediction-short", "0.15", 128_000),
-    _prediction("prediction-long", "1", 240_000),
+    _prediction("prediction-short", "0.15", 128_000, *MANY, "--repeats", "7"),
+    _prediction("prediction-long", "1", 240_000, "--repeats", "5"),
     Question(
         "processor",
         "where the processors' time goes, by role and by what is done",
@@ -221,9 +229,16 @@ _FOUND = (
     ),
     Question(
         "pytorch",
-        "all-reduce: DistributedDataParallel and ScheduledOptimizer; needs PyTorch",
+        "all-reduce, the device emulated: DistributedDataParallel and ScheduledOptimizer; needs PyTorch",
         "collectives",
-        (*_cells(*COLLECTIVES), *MANY),
+        (*_cells(*COLLECTIVES), "--kinds", "device", *SOME),
+        PYTORCH,
+    ),
+    Question(
+        "pytorch-cpu",
+        "the same with copies and updates on the processor; needs PyTorch",
+        "collectives",
+        (*_cells(*ON_PROCESSOR), "--kinds", "cpu", *SOME),
         PYTORCH,
     ),
     Question(
@@ -253,9 +268,9 @@ _FOUND = (
     ),
     Question(
         "repeatability",
-        "whether a second run of short, hours later, agrees: first make bench-short ARGS='--name short-again --seed 1'",
+        "whether a second run of headline, hours later, agrees: first make bench-headline ARGS='--name headline-again --seed 1'",
         "repeatability",
-        ("short", "benchmarks/scratch/short-again.csv"),
+        ("headline", "benchmarks/scratch/headline-again.csv"),
         MXNET,
     ),
     Question(

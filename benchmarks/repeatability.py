@@ -1,6 +1,6 @@
 """Do two runs of a comparison agree? Their medians beside each other, and whether these differ by more than jobs do.
 
-    python -m benchmarks.repeatability short benchmarks/scratch/short-again.csv
+    python -m benchmarks.repeatability headline benchmarks/scratch/headline-again.csv
 
 A run is the name of a published result or a CSV file. Two medians agree if the interval of their ratio, by a bootstrap over the jobs of
 both, has 1 in it. Exit code 1 if fewer than 95% of the rows agree, 2 if there is nothing to compare.

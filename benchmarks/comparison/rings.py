@@ -70,7 +70,7 @@ class RingMethod(NamedTuple):
     env: Dict[str, str]
 
 
-STANDARD = ("ddp", "ddp-512KB", "ddp-1MB", "ddp-2MB", "ddp-4MB", "ddp-8MB", "ddp-bf16", "ddp-bf16-2MB", "scheduled")
+STANDARD = ("ddp", "ddp-1MB", "ddp-2MB", "ddp-4MB", "ddp-8MB", "ddp-bf16-2MB", "scheduled")
 
 
 def parse(text: str) -> RingMethod:
