@@ -148,9 +148,11 @@ _FOUND = (
         "headline",
         "README's cells: iterations of 150 ms, methods as shipped",
         "run",
-        (*_cells(*HEADLINE), *_methods("pushpull", "p3", "credit", "prophet"), *MANY),
+        (*_cells(*HEADLINE), *_methods(*SHIPPED), *MANY, "--timeout", "60"),
     ),
-    Question("short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY)),
+    Question(
+        "short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY, "--timeout", "90")
+    ),
     Question("long", "iterations of a second, methods as shipped", "run", (*_cells(*LONG), *_methods(*SHIPPED))),
     Question(
         "conditions",

@@ -5,7 +5,7 @@
 Each cell gets a testbed of its own. Its jobs run in rounds: each round measures the links' goodput and then runs every method once, in a
 random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job from which others took more than
 ``--max-stolen`` cores while it was measured, or before which the links gave less than 90% of their rate, is set aside and run again, up to
-``--tries`` times, whatever its method and its time. All of them are in the CSV file. Warm-up iterations are dropped. Every value that a
+``--tries`` times, whatever its method and its time; so is one that failed. All of them are in the CSV file. Warm-up iterations are dropped. Every value that a
 worker pulls is checked. Other work on the machine that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and
 ``flock FILE command``).
 

@@ -1,9 +1,9 @@
 """How the jobs of a cell are run: in rounds, in each of which every method has its turn, and by one rule for running a job again.
 
 A round runs all methods in an order drawn anew. A job is set aside if others took more than a stated share of the processors while it was
-measured, or if the links gave less than 90% of their rate before it. Such jobs are run again in the same way, until each method has one
-that is not set aside, or has had its tries. Of jobs that were all set aside, the least disturbed one counts. The time of an iteration is
-not looked at: the rule cannot prefer a method, or a result.
+measured, if the links gave less than 90% of their rate before it, or if it failed. Such jobs are run again in the same way, until each
+method has one that is not set aside, or has had its tries. Of jobs that were all set aside, the least disturbed one counts. The time of an
+iteration is not looked at: the rule cannot prefer a method, or a result.
 """
 
 import random
@@ -47,16 +47,15 @@ def conduct(
 ) -> List[Attempt]:
     """All attempts at ``repeats`` jobs of each method, in the order in which they ran.
 
-    ``run`` and ``measure`` raise TestbedError; a method of which a job fails is not run again, but stays in the list. ``rate``: bytes/s of
-    a link. ``say`` is told of each attempt as it ends.
+    ``run`` and ``measure`` raise TestbedError; a method whose jobs all fail in one round is not run in further ones. ``rate``: bytes/s of a
+    link. ``say`` is told of each attempt as it ends.
     """
     attempts: List[Attempt] = []
     failed: Set[str] = set()
     for number in range(1, repeats + 1):
-        pending: List[str] = list(methods)
+        pending = [name for name in methods if name not in failed]
         mine: List[Attempt] = []
         for _ in range(rule.tries):
-            pending = [name for name in pending if name not in failed]
             if not pending:
                 break
             goodput = measure()
@@ -64,9 +63,8 @@ def conduct(
                 attempt = _attempt(name, number, run, goodput, goodput.link / rate, warmup, rule)
                 mine.append(attempt)
                 say(attempt)
-                if attempt.job is None:
-                    failed.add(name)
             pending = [name for name in pending if all(attempt.aside for attempt in mine if attempt.method == name)]
+        failed |= {name for name in pending if not any(attempt.job for attempt in mine if attempt.method == name)}
         attempts += _counted(mine, rate)
     return attempts
 

@@ -68,16 +68,32 @@ def test_where_links_give_too_little_all_methods_run_again():
     assert sorted(attempt.method for attempt in attempts[3:]) == sorted(METHODS)
 
 
-def test_a_method_that_fails_is_kept_with_the_reason_and_not_run_again():
+def failing(times):
+    """Runs jobs, of which the first ``times`` of P3 fail."""
+    fails = iter([True] * times)
+
     def run(name):
-        if name == "p3":
+        if name == "p3" and next(fails, False):
             raise TestbedError("a job did not end in time")
         return job(0.0)
 
-    attempts = conducted(run)
-    failed = [attempt for attempt in attempts if attempt.method == "p3"]
-    assert [(attempt.job, attempt.aside) for attempt in failed] == [(None, "failed: a job did not end in time")]
-    assert len(attempts) == 7
+    return run
+
+
+def test_a_job_that_fails_is_kept_with_the_reason_and_run_again():
+    mine = [attempt for attempt in conducted(failing(1)) if attempt.method == "p3"]
+    assert [(attempt.round, bool(attempt.job), attempt.aside) for attempt in mine] == [
+        (1, False, "failed: a job did not end in time"),
+        (1, True, ""),
+        (2, True, ""),
+        (3, True, ""),
+    ]
+
+
+def test_a_method_whose_jobs_of_a_round_all_fail_is_not_run_in_the_next():
+    attempts = conducted(failing(100))
+    assert [attempt.round for attempt in attempts if attempt.method == "p3"] == [1, 1, 1]
+    assert len(attempts) == 9 and all(attempt.aside for attempt in attempts if attempt.method == "p3")
 
 
 @given(
