@@ -63,7 +63,7 @@ TRAFFIC = st.builds(
 
 
 def most_of(traffic):
-    return MAX_UNIT if traffic.servers > 1 else MAX_LONE_UNIT
+    return min(MAX_UNIT, max(MIN_UNIT, sum(traffic.sizes) // traffic.servers)) if traffic.servers > 1 else MAX_LONE_UNIT
 
 
 @given(TRAFFIC)
