@@ -215,7 +215,7 @@ _FOUND = (
     Question("rate-change", "links whose rate halves and doubles again", "rate_change", (), (*MXNET, "benchmarks/rate_change.py")),
     Question(
         "sizes",
-        "in the simulator, 2 to 128 workers: the sizes that are chosen against the best of a sweep",
+        "in the simulator, 2 to 1,000 workers: the sizes that are chosen against the best of a sweep",
         "sizes",
         (
             "--cells",
@@ -226,6 +226,8 @@ _FOUND = (
             "workers=32,rate=10Gbit",
             "--cells",
             "workers=128,servers=32,rate=10Gbit",
+            "--cells",
+            "workers=1000",
         ),
         (*SIMULATION, "benchmarks/sizes.py"),
     ),
