@@ -14,6 +14,7 @@ from benchmarks import publish, questions, status
 from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.results import load
 from benchmarks.comparison.rings import RingCell
+from benchmarks.pictures import speedups
 from benchmarks.questions import QUESTIONS
 from support.paths import ROOT
 from support.results import CELL, job, jobs, published
@@ -28,6 +29,15 @@ ROWS = [*jobs("prophet", 160, 161, 162), *jobs("p3", 240, 245, 230)]
 def test_the_pages_have_the_numbers_of_the_results():
     found = publish.differences()
     assert not found, "run python -m benchmarks.publish\n" + "\n".join(map(str, found))
+
+
+def test_the_pictures_have_the_numbers_of_the_results():
+    shown = (ROOT / "docs" / "images" / "iteration.svg").read_text(encoding="utf-8")
+    now = speedups.measured_words(Cell.parse(speedups.CELL), (speedups.PLAIN, "prophet"))
+    assert now in shown, f"run make plots: {now}"
+    drawn = (ROOT / "docs" / "images" / "bandwidth.svg").read_text(encoding="utf-8")
+    published_now = bool(speedups.measured(Cell.parse(speedups.JOB)))
+    assert ("Nothing measured is published yet" in drawn) is not published_now, "run make plots"
 
 
 def test_published_results_are_of_questions_and_complete():

@@ -1,0 +1,64 @@
+"""What the pictures have in common: words, colours, marks. Colours are told apart by luminance as well."""
+
+from typing import Any, Dict, NamedTuple
+
+import matplotlib
+
+from prophet_mx.monitoring.report_shapes import ALARM, GRID, INKS, MUTED, TEXT
+
+from .speedups import BOUND, PLAIN
+
+STALL = INKS["stalled"].colour
+POLICIES = {PLAIN: "plain", "prophet": "prophet"}  # of the iteration that is shown: method -> policy of the simulator
+NAMES = {PLAIN: "plain dist_sync", "prophet": "prophet_mx"}
+
+
+class Style(NamedTuple):
+    """How a method is drawn; ``size`` is that of a line's markers, which are filled or not."""
+
+    label: str
+    colour: str
+    marker: str
+    dash: str
+    size: float
+    filled: bool = True
+
+
+STYLES: Dict[str, Style] = {
+    "priority": Style("priority", "#d9822b", "s", "--", 9, False),
+    "prophet": Style("prophet (default)", INKS["backward"].colour, "o", "-", 5),
+    BOUND: Style("lower bound: no order can do better", MUTED, "", ":", 0),
+}
+
+
+def layers() -> Any:
+    """The colours of the layers: a sequential map, from the last layer (0, pale) to the first (1, dark)."""
+    whole = matplotlib.colormaps["YlGnBu"]
+    return matplotlib.colors.LinearSegmentedColormap.from_list("layers", [whole(0.38 + 0.62 * place / 20) for place in range(21)])
+
+
+def settle() -> None:
+    """Fonts and lines of all pictures."""
+    matplotlib.rcParams.update(
+        {
+            "font.size": 10.5,
+            "axes.titlesize": 12,
+            "axes.titlelocation": "left",
+            "axes.titleweight": "bold",
+            "axes.edgecolor": MUTED,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "text.color": TEXT,
+            "axes.labelcolor": TEXT,
+            "xtick.color": TEXT,
+            "ytick.color": TEXT,
+            "grid.color": GRID,
+            "hatch.linewidth": 0.8,
+            "svg.hashsalt": "prophet_mx",
+            "svg.fonttype": "none",  # text stays text, which tests read
+            "font.family": ["DejaVu Sans", "sans-serif"],
+        }
+    )
+
+
+__all__ = ["ALARM", "BOUND", "GRID", "MUTED", "NAMES", "PLAIN", "POLICIES", "STALL", "STYLES", "TEXT", "Style", "layers", "settle"]
