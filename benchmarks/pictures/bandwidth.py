@@ -6,8 +6,7 @@ from typing import Any, List, Optional, Tuple
 import matplotlib.pyplot as plt
 
 from ..comparison.cells import Cell
-from ..comparison.names import model
-from .speedups import BOUND, Costs, Point, measured, rate_of_rho, simulated, useful_range
+from .speedups import BOUND, Costs, Point, conditions, measured, rate_of_rho, simulated, useful_range
 from .style import ALARM, MUTED, STYLES, TEXT
 
 RATES_GBIT = (0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.75, 1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -59,7 +58,7 @@ def draw_bandwidth(job: Cell, costs: Costs, results: Path) -> Any:
     _useful_range(axes, useful_range(lines["prophet"], USEFUL), top + 0.135)
     _scale_of_rho(axes, job)
     axes.legend(loc="upper center", bbox_to_anchor=(0.47, -0.13), ncol=3, frameon=False, fontsize=10)
-    figure.text(0.012, 0.045, _conditions(job), fontsize=9, color=MUTED)
+    figure.text(0.012, 0.045, f"{conditions(job, job.load(job.rate).profile)}.", fontsize=9, color=MUTED)
     figure.text(0.012, 0.012, _origin(costs, bool(points)), fontsize=9, color=MUTED if points else ALARM)
     figure.tight_layout(rect=(0, 0.07, 1, 1))
     return figure
@@ -86,15 +85,6 @@ def _gbit(job: Cell, rho: float) -> float:
 
 def _axes(points: List[Point]) -> Any:
     return [point.rate * 8 / 1e9 for point in points], [point.speedup for point in points]
-
-
-def _conditions(job: Cell) -> str:
-    profile = job.load(job.rate).profile
-    workers, servers = (f"{count} {what}{'s' * (count > 1)}" for count, what in ((job.workers, "worker"), (job.servers, "server")))
-    return (
-        f"{model(job.profile)}, gradients scaled to {profile.total_bytes / 1e6:.0f} MB, {profile.compute_seconds * 1e3:.0f} ms of computing, "
-        f"{workers}, {servers}."
-    )
 
 
 def _origin(costs: Costs, points: bool) -> str:

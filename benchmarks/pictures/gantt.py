@@ -6,12 +6,12 @@ import matplotlib.pyplot as plt
 from matplotlib.patches import Patch
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
+from prophet_mx.quantities import format_rate
 from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
 
 from ..comparison.cells import Cell
-from .iteration import conditions
 from .spans import iteration
-from .speedups import GOODPUT_SHARE, Costs
+from .speedups import GOODPUT_SHARE, Costs, conditions
 from .style import ALARM, GRID, MUTED, NAMES, POLICIES, STALL, TEXT, layers
 
 WAIT = "#cccccc"
@@ -29,7 +29,7 @@ def draw_gantt(cell: Cell, costs: Costs) -> Any:
         axes.set_title(f"{name}: {result.seconds * 1e3:.0f} ms per iteration, {len(result.units)} messages")
     panels[-1].set_xlabel("ms from the start of backward")
     panels[-1].set_xlim(0, 1e3 * max(result.seconds for result in results) * 1.02)
-    figure.text(0.012, 0.036, conditions(cell, load), fontsize=9, color=MUTED)
+    figure.text(0.012, 0.036, f"{conditions(cell, load.profile)}, {format_rate(cell.rate)}.", fontsize=9, color=MUTED)
     figure.text(0.012, 0.014, f"Simulated {costs.words}.", fontsize=9, color=MUTED)
     figure.tight_layout(rect=(0, 0.09, 1, 1), h_pad=1.6)
     _legend(figure, len(load.profile.steps))

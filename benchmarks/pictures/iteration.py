@@ -8,10 +8,9 @@ import matplotlib.pyplot as plt
 from prophet_mx.quantities import format_rate
 from prophet_mx.simulation.simulator import Cluster, default_units, simulate
 
-from ..comparison.cells import Cell, Load
-from ..comparison.names import model
+from ..comparison.cells import Cell
 from .spans import Iteration, Span, iteration
-from .speedups import GOODPUT_SHARE, Costs, measured_words
+from .speedups import GOODPUT_SHARE, Costs, conditions, measured_words
 from .style import ALARM, GRID, MUTED, NAMES, PLAIN, POLICIES, STALL, TEXT, layers
 
 LANES = ("computes", "sends\ngradients", "receives\nvalues")
@@ -35,7 +34,7 @@ def draw_iteration(cell: Cell, costs: Costs, results: Path) -> Any:
     _saved(panels[1], after.seconds, before.seconds)
     panels[1].set_xlabel("ms from the start of backward")
     panels[1].set_xlim(0, 1e3 * before.seconds * 1.02)
-    figure.text(0.012, 0.05, conditions(cell, load), fontsize=9, color=MUTED)
+    figure.text(0.012, 0.05, f"{conditions(cell, load.profile)}, {format_rate(cell.rate)}.", fontsize=9, color=MUTED)
     figure.text(0.012, 0.015, _origin(cell, costs, results), fontsize=9, color=MUTED)
     figure.tight_layout(rect=(0, 0.08, 1, 1), h_pad=1.6)
     _key(figure)
@@ -105,14 +104,6 @@ def _key(figure: Any) -> None:
     axes.set_axis_off()
     axes.text(-3, 0, "last layer", ha="right", va="center", fontsize=9)
     axes.text(102, 0, "first layer", ha="left", va="center", fontsize=9)
-
-
-def conditions(cell: Cell, load: Load) -> str:
-    """The cell in words."""
-    return (
-        f"{model(cell.profile)}, gradients scaled to {load.profile.total_bytes / 1e6:.0f} MB, "
-        f"{load.profile.compute_seconds * 1e3:.0f} ms of computing, {cell.workers} workers, {cell.servers} server, {format_rate(cell.rate)}."
-    )
 
 
 def _origin(cell: Cell, costs: Costs, results: Path) -> str:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.planning.bound import communication_seconds
+from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.predict import COSTS, load_costs
 
 from ..comparison.cells import Cell
+from ..comparison.names import model
 from ..comparison.results import RESULTS, Files
 from ..questions import QUESTIONS
 from ..validate_simulator import Measured, predict, read
@@ -33,6 +35,13 @@ class Point(NamedTuple):
 
     rate: float
     speedup: float
+
+
+def conditions(cell: Cell, profile: GradientProfile) -> str:
+    """The model, as it is scaled, and the machines, in words."""
+    machines = ", ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in ((cell.workers, "worker"), (cell.servers, "server")))
+    megabytes, compute = profile.total_bytes / 1e6, profile.compute_seconds * 1e3
+    return f"{model(cell.profile)}, gradients scaled to {megabytes:.0f} MB, {compute:.0f} ms of computing, {machines}"
 
 
 def message_costs(path: Path) -> Costs:
