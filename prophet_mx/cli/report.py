@@ -16,12 +16,13 @@ example, all workers of a job:
 example, two jobs compared, the second with the first:
   prophet-mx report fifo-*.json prophet-*.json
 
-They come from jobs such as these:
+They come from jobs such as these. A job of plain dist_sync writes no trace; the
+policy fifo sends in the same order, and does.
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
   PROPHET_TIMELINE=prophet.json prophet-mx launch -n 2 -s 1 -- python train.py
 
-The page is one file without anything to load from elsewhere. To make it takes the
-extra 'report': pip install 'prophet_mx[report]'.
+The page is one file and loads nothing from elsewhere. It needs the extra 'report':
+pip install 'prophet_mx[report]'.
 
 exit codes:
   0  the page is written

@@ -3,7 +3,7 @@
 import math
 from typing import Dict, Iterator, List, Sequence, Tuple
 
-from .report_shapes import ALARM, INKS, LEFT, MUTED, PLOT, TEXT, Chart, Ink, Line, Rect, Shape, Text, ms, shorten, time_axis
+from .report_shapes import ALARM, INKS, LEFT, MUTED, PLOT, TEXT, Chart, Line, Rect, Shape, Text, ms, shorten, time_axis
 from .trace import Passage
 from .trace_figures import Figures, wires_between
 
@@ -64,7 +64,7 @@ def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
     for step, at, to, units, size in figures.trace.steps.get(figures.median.number, []):
         width = max(3.0, (to - at) * scale)
         about = f"step {step}: after {ms(at - begin)}, {units} units, {size / 1e6:.3g} MB"
-        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, Ink(MUTED), about)
+        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, INKS["step"], about)
 
 
 def _links(figures: Figures, seconds: float, links: int) -> Iterator[Shape]:

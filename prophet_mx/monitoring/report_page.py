@@ -8,7 +8,7 @@ from ..quantities import format_rate
 from . import report_charts as charts
 from . import report_shapes as shapes
 from .report_gantt import gantt, heaviest, parameters
-from .report_shapes import INKS, LINES, Chart, Ink, ms
+from .report_shapes import INKS, LINES, Chart, Ink, digits, ms
 from .report_verdict import Hint, hints, opening, straggler
 from .trace_figures import PARTS, Figures
 from .trace_format import STAGES
@@ -20,16 +20,17 @@ if TYPE_CHECKING:
 SAME = 0.02  # share of a number, or points of a percentage: what differs by less is called the same
 PART_WORDS = {
     "backward": "backward: gradients are made and sent",
-    "stalled": "stalled: all waits for the first layer",
-    "arriving": "arriving: forward goes as far as values have come",
-    "compute": "compute: all values are there",
+    "stalled": "stalled: forward waits for the first layer",
+    "arriving": "arriving: forward runs as far as values have arrived",
+    "compute": "compute: all values have arrived",
 }
 STAGE_WORDS = {
     "wait": "waits to be sent",
     "wire": "on the wire",
-    "answer": "until all workers have sent it and the answer is there",
-    "unpack": "until its values can be used",
+    "answer": "waits for the other workers and for the answer",
+    "unpack": "answered, until its values can be used",
 }
+MARK_WORDS = {"step": "step: gradients become ready together", "block": "block: sent without a pause"}
 
 
 def page(all_figures: Sequence[Figures]) -> str:
@@ -45,21 +46,23 @@ def page(all_figures: Sequence[Figures]) -> str:
     template = _template()
     all_jobs = jobs(all_figures)
     workers = [(job, worker) for job in all_jobs for worker in job.workers]
-    names = [rank_of(worker) if len(all_jobs) == 1 else f"{job.name}: {rank_of(worker)}" for job, worker in workers]
+    names = [rank_of(worker) if len(all_jobs) == 1 else f"{job.label}: {rank_of(worker)}" for job, worker in workers]
     longest = max(figures.median.seconds for figures in all_figures)
     return template.render(
         colours=shapes,
         inks=INKS,
         names=[job.name for job in all_jobs],
+        labels=[job.label for job in all_jobs],
         verdict=opening(all_jobs),
         stragglers=list(filter(None, map(straggler, all_jobs))),
         hints=_hints(all_jobs[-1]),
-        lines=list(zip(LINES, [job.name for job in all_jobs])),
+        lines=list(zip(LINES, [job.label or job.name for job in all_jobs])),
         rows=table(all_jobs),
         workers=[_worker(name, job, worker) for name, (job, worker) in zip(names, workers)],
         jobs=[_shown(job, longest, ink) for job, ink in zip(all_jobs, LINES)],
         parts=[(part, PART_WORDS[part]) for part in PARTS],
         stages=[(stage, STAGE_WORDS[stage]) for stage in STAGES],
+        marks=list(MARK_WORDS.items()),
         first_parameter=all_figures[0].first_parameter,
         composition=charts.composition([worker for _, worker in workers], names),
         first_layer=charts.first_layer([worker for _, worker in workers], names),
@@ -80,6 +83,7 @@ class _Shown(NamedTuple):
     ``steps`` is None where the profile was not learned; ``others`` are the other workers' iterations, by name."""
 
     name: str
+    label: str
     lead: str
     figures: Figures
     utilisation: Chart
@@ -94,6 +98,7 @@ def _shown(job: Job, longest: float, ink: Ink) -> _Shown:
     few, every = heaviest(lead), parameters(lead)
     return _Shown(
         job.name,
+        job.label,
         rank_of(lead),
         lead,
         charts.utilisation(lead, longest, ink),
@@ -146,21 +151,25 @@ def rows(job: Job) -> List[Row]:
     """One job's column of the table: medians over its workers."""
 
     def milliseconds(what: str, value: Callable[[Figures], float], better: int = -1) -> Row:
-        number = 1000 * job.middle(value)
-        return Row(what, number, f"{number:.4g} ms", better)
+        seconds = job.middle(value)
+        return Row(what, 1000 * seconds, ms(seconds), better)
+
+    def share(what: str, value: Callable[[Figures], float], better: int = 0) -> Row:
+        number = 100 * job.middle(value)
+        return Row(what, number, f"{number:.1f}%", better, True)
 
     ahead = job.middle(lambda worker: worker.middle([i.ahead for i in worker.iterations])) / 1e3
-    busy = job.middle(lambda worker: worker.utilisation)
     sent = job.middle(lambda worker: worker.middle([i.bytes for i in worker.iterations])) / 1e6
     rate = job.middle(lambda worker: worker.rate)
     return [
         milliseconds("iteration", lambda worker: worker.seconds),
-        milliseconds("stalled until the first layer is there", lambda worker: worker.part("stalled")),
-        milliseconds("first layer: ready until its values are there", lambda worker: worker.first_wait("total")),
-        Row("first layer: in front of it when it became ready", ahead, f"{ahead:.4g} KB", -1),
-        Row("links busy", 100 * busy, f"{100 * busy:.4g}%", 0, True),
+        milliseconds("stalled until the first layer arrives", lambda worker: worker.part("stalled")),
+        share("stalled, share of the iteration", lambda worker: worker.part("stalled") / worker.seconds, -1),
+        milliseconds("first layer: from ready to arrived", lambda worker: worker.first_wait("total")),
+        Row("first layer: bytes in front of it", ahead, f"{digits(ahead)} KB", -1),
+        share("links busy", lambda worker: worker.utilisation),
         milliseconds("nothing to send: the network waits", lambda worker: worker.middle([i.idle for i in worker.iterations]), 0),
-        Row("sent per iteration", sent, f"{sent:.4g} MB"),
+        Row("sent per iteration", sent, f"{digits(sent)} MB"),
         Row("measured rate of the links", rate, format_rate(rate) if rate else "unknown"),
     ]
 

@@ -26,6 +26,7 @@ INKS: Dict[str, Ink] = {
     "wire": Ink("#1b3a6b"),
     "answer": Ink("#3b76b5", "stripes"),
     "unpack": Ink("#73b0a0"),
+    "step": Ink(MUTED),
     "block": Ink(PAGE),
 }
 LINES = (Ink("#1b3a6b", "circle"), Ink("#c8401a", "square"))  # of the first and the second job; the patterns are the points' shapes
@@ -107,8 +108,12 @@ def ms(seconds: float) -> str:
     >>> ms(1.4801), ms(0.026), ms(0.00012345)
     ('1,480 ms', '26 ms', '0.123 ms')
     """
-    value = 1000 * seconds
-    return f"{value:,.0f} ms" if abs(value) >= 100 else f"{value:.3g} ms" if abs(value) >= 0.01 else "0 ms"
+    return f"{digits(1000 * seconds)} ms"
+
+
+def digits(value: float) -> str:
+    """A number with three digits that count, and none of its thousands left out."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}" if abs(value) >= 0.01 else "0"
 
 
 def shorten(name: str, length: int) -> str:

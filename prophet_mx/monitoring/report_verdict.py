@@ -26,14 +26,13 @@ def comparison(before: Job, after: Job) -> str:
     change = f"{factor:.2f} times as fast, better" if factor >= 1 else f"{1 / factor:.2f} times as slow, worse"
     if abs(factor - 1) < LITTLE:
         change = "about the same"
-    return f"An iteration takes {ms(after.seconds)} in {after.name}, and {ms(before.seconds)} in {before.name}: {change}."
+    return f"An iteration takes {ms(after.seconds)} after ({after.name}) and {ms(before.seconds)} before ({before.name}): {change}."
 
 
-def verdict(job: Job, named: bool = False) -> str:
-    """Two sentences: how much of an iteration is stall, and what is left to gain; ``named`` says whose."""
+def verdict(job: Job) -> str:
+    """Two sentences: how much of an iteration is stall, and what is left to gain."""
     low, high = job.stalls
     who = "the worker stalls" if len(job.workers) == 1 else "the workers stall"
-    who = f"In {job.name} {who}" if named else who.capitalize()
     shares = f"{low / job.seconds:.0%}"
     if high - low > LITTLE * job.seconds:
         stall, shares = f"{ms(low)} to {ms(high)}", f"{shares} to {high / job.seconds:.0%}"
@@ -45,7 +44,7 @@ def verdict(job: Job, named: bool = False) -> str:
         gain = f"Nothing is left to gain by another order: {bound}"
     else:
         gain = f"At most {ms(left)} are left to gain ({job.seconds / job.bound:.2f} times as fast): {bound}"
-    return f"{who} for {stall} of each {ms(job.seconds)} iteration ({shares}), waiting for the first layer's values. {gain}."
+    return f"{_which(job, who)} for {stall} of each {ms(job.seconds)} iteration ({shares}), waiting for the first layer's values. {gain}."
 
 
 def straggler(job: Job) -> str:
@@ -56,9 +55,15 @@ def straggler(job: Job) -> str:
     names = ", ".join(map(rank_of, slow))
     are, who = ("is a straggler", "it") if len(slow) == 1 else ("are stragglers", rank_of(job.slowest))
     return (
-        f"{names[0].upper()}{names[1:]} {are}: {who} computes for {ms(job.slowest.computing)} of an iteration, "
+        f"{_which(job, names)} {are}: {who} computes for {ms(job.slowest.computing)} of an iteration, "
         f"{job.delay:.2f} times as long as most of the others, which wait for it."
     )
+
+
+def _which(job: Job, sentence: str) -> str:
+    """The beginning of a sentence about one of two jobs, or about the only one."""
+    sentence = f"{job.label}, {sentence}" if job.label else sentence
+    return sentence[0].upper() + sentence[1:]
 
 
 def hints(job: Job) -> List[Hint]:
@@ -82,4 +87,4 @@ def opening(all_jobs: Sequence[Job]) -> List[str]:
     """What the page says first."""
     if len(all_jobs) == 1:
         return [verdict(all_jobs[0])]
-    return [comparison(*all_jobs), verdict(all_jobs[-1], named=True)]
+    return [comparison(*all_jobs), verdict(all_jobs[-1])]

@@ -18,15 +18,17 @@ from .trace_figures import Figures
 
 SLOW = 1.1  # times as long as the others computes a worker that is called a straggler,
 DELAYS = 0.04  # and longer by this share of an iteration at least
-MOST_JOBS = 2
+LABELS = ("before", "after")  # of two jobs; of more nothing is said
 
 
 @dataclass(frozen=True)
 class Job:
-    """The workers of one job whose traces are here, in the order of their files."""
+    """The workers of one job whose traces are here, in the order of their files; ``name`` is that of the files, ``label`` what the job is
+    called where there are two: before, or after."""
 
     name: str
     workers: List[Figures]
+    label: str = ""
 
     @property
     def seconds(self) -> float:
@@ -88,12 +90,12 @@ def jobs(all_figures: Sequence[Figures]) -> List[Job]:
             seen = {facts: []}
         groups[-1].append(figures)
         seen[facts].append(rank)
-    if len(groups) > MOST_JOBS:
+    if len(groups) > len(LABELS):
         raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two that are compared")
     names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
     if len(set(names)) < len(names):
         names = [_name([figures.trace.path for figures in group]) for group in groups]
-    return [Job(name, group) for name, group in zip(names, groups)]
+    return [Job(name, group, label) for name, group, label in zip(names, groups, LABELS if len(groups) > 1 else ("",))]
 
 
 def _name(names: Sequence[str]) -> str:

@@ -26,7 +26,8 @@ def test_a_comparison_says_how_much_differs(tmp_path):
     assert cli("report", written(tmp_path / "slow.json", slow), written(tmp_path / "quick.json", made()), "-o", page).returncode == 0
     html = page.read_text()
     assert "<td>200 ms</td><td>100 ms</td><td>-50.0%</td>" in html and "<td>1 Gbit/s</td><td>unknown</td>" in html
-    assert html.count("slow.json") > 3 and html.count("quick.json") > 3
+    assert "<h1>prophet_mx: before and after</h1>" in html and "Before: slow.json. After: quick.json." in html
+    assert "before: worker 0" in html and "after: worker 0" in html
     assert html.count("one iteration, 2 parameters") == 2
 
 

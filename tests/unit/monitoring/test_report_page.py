@@ -80,9 +80,11 @@ def test_the_verdict_says_how_much_is_stall_what_is_left_to_gain_and_the_bound(s
         "Worker 1 is a straggler: it computes for 94 ms of an iteration, 1.27 times as long as most of the others, which wait for it."
     )
     both = jobs(two_jobs)
-    assert opening(both)[0] == "An iteration takes 100 ms in quick.json, and 200 ms in slow.json: 2.00 times as fast, better."
-    assert opening(both[::-1])[0] == "An iteration takes 200 ms in slow.json, and 100 ms in quick.json: 2.00 times as slow, worse."
-    assert opening(both)[1].startswith("In quick.json the worker stalls for 26 ms of each 100 ms iteration (26%)")
+    assert opening(both)[0] == "An iteration takes 100 ms after (quick.json) and 200 ms before (slow.json): 2.00 times as fast, better."
+    assert (
+        opening(both[::-1])[0] == "An iteration takes 200 ms after (slow.json) and 100 ms before (quick.json): 2.00 times as slow, worse."
+    )
+    assert opening(both)[1].startswith("After, the worker stalls for 26 ms of each 100 ms iteration (26%)")
 
 
 def test_hints_name_pages_and_headings_that_exist(slow_worker, two_jobs):
@@ -99,11 +101,29 @@ def test_hints_name_pages_and_headings_that_exist(slow_worker, two_jobs):
 def test_before_and_after_are_in_percent_or_points_and_judged(two_jobs):
     rows = {what: (change, judged) for what, _, change, judged in table(jobs(two_jobs))}
     assert rows["iteration"] == ("-50.0%", "better")
+    assert rows["stalled, share of the iteration"] == ("+0.0 points", "same")
     assert rows["links busy"] == ("+0.0 points", "same") and rows["sent per iteration"] == ("+0.0%", "same")
     assert {judged for what, _, _, judged in table(jobs(two_jobs[::-1])) if what in ("iteration", "links busy")} == {"worse", "same"}
     html = page(two_jobs)
     assert '<td class="better">✔ better</td>' in html and "Before and after" in html
     assert '<td class="worse">✘ worse</td>' in page(two_jobs[::-1])
+
+
+def test_a_smaller_share_of_stall_is_better_by_so_many_points(tmp_path):
+    """46 of 120 ms, and 26 of 100."""
+    paths = [written(tmp_path / f"{late}.json", made(policy=policy, late=late)) for late, policy in ((20, "fifo"), (0, "prophet"))]
+    rows = {what: rest for what, *rest in table(jobs(load(*paths)))}
+    assert rows["stalled, share of the iteration"] == [["38.3%", "26.0%"], "-12.3 points", "better"]
+
+
+def test_two_jobs_are_called_before_and_after_and_each_says_who_is_slow(tmp_path):
+    folders = [tmp_path / name for name in ("old", "new")]
+    for folder in folders:
+        folder.mkdir()
+    before, after = jobs(load(*(path for folder in folders for path in straggling(folder))))
+    assert (before.label, after.label) == ("before", "after")
+    assert straggler(before).startswith("Before, worker 1 is a straggler: it computes for 94 ms")
+    assert straggler(after).startswith("After, worker 1 is a straggler: it computes for 94 ms")
 
 
 def test_a_row_per_worker_and_the_slow_one_is_marked(slow_worker):
@@ -119,6 +139,7 @@ def test_blocks_steps_and_points_are_drawn(slow_worker, two_jobs):
     assert "step 1: after 50 ms, 1 units, 1 MB" in titles and "first: wire 15 ms, from 55 ms" in titles
     assert Curve([(0, 0)] * 120, INKS["wire"]).marks and not Curve([(0, 0)] * 121, INKS["wire"]).marks
     html = page(two_jobs)
+    assert "step: gradients become ready together" in html and "block: sent without a pause" in html
     assert html.count('r="3"') > 4 and html.count('width="6" height="6" fill="#c8401a"') > 4  # the points of both jobs
 
 
