@@ -94,7 +94,7 @@ def _names(shown: Sequence[str], top: float, pitch: float) -> Iterator[Shape]:
     named = max(1, math.ceil(10 / pitch))
     for row, parameter in enumerate(shown):
         if row % named == 0:
-            yield Text(LEFT - 8, top + pitch * row + min(pitch, 13) - 2, shorten(parameter, 26), "end", min(11, max(9, pitch * 0.7)))
+            yield Text(LEFT - 8, top + pitch * (row + 0.425) + 3.5, shorten(parameter, 26), "end", min(11, max(9, pitch * 0.7)))
 
 
 def _passages(figures: Figures, seconds: float, rows: Dict[str, float], height: float) -> Iterator[Shape]:
