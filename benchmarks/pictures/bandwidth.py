@@ -68,7 +68,7 @@ def _useful_range(axes: Any, found: Optional[Tuple[float, float]], y: float) -> 
     if found:
         low, high = (rate * 8 / 1e9 for rate in found)
         axes.axvspan(low, high, color="#dfe8f5", zorder=0)
-        axes.text((low * high) ** 0.5, y, f"prophet gains over {USEFUL - 1:.0%}", ha="center", va="top", fontweight="bold")
+        axes.text((low * high) ** 0.5, y, f"prophet gains over {USEFUL - 1:.0%}, simulated", ha="center", va="top", fontweight="bold")
 
 
 def _scale_of_rho(axes: Any, job: Cell) -> None:
