@@ -38,6 +38,7 @@ SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx
 # To compile in place, outside of pip.
 COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
 
+PAGES   := README.md CHANGELOG.md CONTRIBUTING.md $(wildcard docs/*.md examples/*/README.md)
 CYTHON  := $(shell find _ext benchmarks -name '*.px[di]' -o -name '*.pyx')
 
 # What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
@@ -63,7 +64,7 @@ export CHECK_PYTHON
 help:
 	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
 	@echo 'make check   checkers, and the tests that start no process: under a minute, for while you work'
-	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin'
+	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin, proselint'
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make torch   PyTorch alone, for that'
@@ -90,7 +91,7 @@ build: $(VENV)/.installed
 demo: build
 	@$(VENV)/bin/prophet-mx launch -n 2 -s 1 -- $(VENV)/bin/python examples/mxnet-image-classification/train_digits.py
 
-# vermin looks for what Python 3.8 does not have.
+# vermin looks for what Python 3.8 does not have. proselint needs Python 3.10, and checks the pages.
 lint: build
 	@$(VENV)/bin/ruff check --quiet --output-format=concise .
 	@$(VENV)/bin/ruff format --check --quiet . || { echo 'not formatted: .venv/bin/ruff format .'; exit 1; }
@@ -98,6 +99,7 @@ lint: build
 	@PATH='$(abspath $(VENV))/bin':"$$PATH" cython-lint $(CYTHON)
 	@$(VENV)/bin/codespell
 	@$(VENV)/bin/vermin --quiet --no-tips --violations --target=3.8- setup.py prophet_mx benchmarks examples tests docs
+	@test ! -x $(VENV)/bin/proselint || $(VENV)/bin/proselint --config .proselintrc.json -o compact check $(PAGES)
 
 check: lint
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -q -n 2 $(UNIT) $(ARGS)
