@@ -247,7 +247,7 @@ def _own_prefix() -> str:
 
 
 def _start_time(pid: int) -> Optional[str]:
-    """When a process started, in clock ticks since boot: with its pid this names a process for ever. None if it is dead."""
+    """When a process started, in clock ticks since boot: with its pid this names a process forever. None if it is dead."""
     try:
         with open(f"/proc/{pid}/stat") as stat:
             fields = stat.read().rpartition(")")[2].split()  # from the third field on: the second may hold spaces

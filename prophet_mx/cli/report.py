@@ -21,8 +21,8 @@ policy fifo sends in the same order, and does.
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
   PROPHET_TIMELINE=prophet.json prophet-mx launch -n 2 -s 1 -- python train.py
 
-The page is one file and loads nothing from elsewhere. It needs the extra 'report':
-pip install 'prophet_mx[report]'.
+The page is one file and loads nothing from elsewhere. It needs the extra 'report',
+or jinja2 alone: pip install 'jinja2>=3'.
 
 exit codes:
   0  the page is written

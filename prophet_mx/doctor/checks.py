@@ -27,7 +27,7 @@ ROLES = ("scheduler", "server", "worker")
 BULK_NODES = 60  # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
 SMALLEST_UNIT = MIN_UNIT // 4  # elements of 4 bytes
 
-INSTALL = "pip install 'prophet_mx[cpu]' or 'prophet_mx[cu112]'; the latter needs CUDA 11.2, cuDNN 8 and NCCL 2"
+INSTALL = "pip install mxnet==1.9.1 'numpy<1.24'; for CUDA 11.2, cuDNN 8 and NCCL 2: mxnet-cu112==1.9.1"
 BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
 PROBE = "prophet_mx.mxnet.probe"  # run, never imported: nothing here needs MXNet
 
@@ -215,7 +215,7 @@ def check_settings(job: Job) -> Iterator[Finding]:
             )
     if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
         wrong.append(
-            Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prophet_mx[metrics]'")
+            Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prometheus_client>=0.14'")
         )
     yield from wrong
     if wrong:

@@ -67,7 +67,7 @@ def parse_hosts(text: str, source: str) -> List[Host]:
         if not _HOST.fullmatch(name):
             raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or user@10.0.0.7")
         if name in hosts:
-            raise LaunchError(f"{where}: {name} is there twice; allowed: one line for each host, with slots=N for N workers")
+            raise LaunchError(f"{where}: {name} appears twice; allowed: one line for each host, with slots=N for N workers")
         hosts[name] = Host(name, **_fields(words[1:], where))
     if not hosts:
         raise LaunchError(f"{source} names no host; allowed: one or more lines such as 'gpu1 slots=2'")
@@ -94,7 +94,7 @@ def parse_host_list(text: str) -> List[Host]:
                 f"for room for N workers, 1 to {MAX_SLOTS}, as in gpu1,gpu2 or user@10.0.0.7:4,gpu2:4"
             )
         if name in hosts:
-            raise LaunchError(f"{name} is twice in {text!r}; allowed: each host once, with {name}:N for N workers")
+            raise LaunchError(f"{name} appears twice in {text!r}; allowed: each host once, with {name}:N for N workers")
         hosts[name] = Host(name, int(slots or 1))
     return list(hosts.values())
 

@@ -203,7 +203,7 @@ class Job:
             if code and not process.ended_by_launcher:
                 if self._kill_at is None:
                     self._lost = not trained and (code == EXIT_STALLED or process.lost(code))
-                meaning = " (nothing was answered for PROPHET_STALL_ABORT seconds)" if code == EXIT_STALLED else process.hint(code)
+                meaning = " (no answer for PROPHET_STALL_ABORT seconds)" if code == EXIT_STALLED else process.hint(code)
                 how = f"ended with code {code}{meaning}" if code > 0 else f"was killed by {_signal_name(-code)}"
                 self._end(code if code > 0 else 128 - code, f"{process.label} {how}")
         if self._workers_ended_at is None and trained:

@@ -61,7 +61,7 @@ def _enter(directory: str) -> None:
         os.chdir(directory)
     except OSError as error:
         raise LaunchError(
-            f"the working directory {directory} cannot be entered ({error.strerror}); name one that all hosts have with --chdir"
+            f"the working directory {directory} cannot be entered ({error.strerror}); with --chdir, name one that exists on all hosts"
         ) from None
 
 

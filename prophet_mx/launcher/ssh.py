@@ -93,7 +93,7 @@ def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dic
         if name in _DECIDED:
             raise LaunchError(f"--env {argument} is not allowed; allowed: {_DECIDED[name]}")
         if name == LISTEN_VARIABLE:
-            raise LaunchError(f"--env {argument} is not allowed, every process would listen on that port; allowed: other names")
+            raise LaunchError(f"--env {argument} is not allowed, because every process would listen on that port; allowed: other names")
         if not equals and name not in environ:
             raise LaunchError(f"--env {name}: that variable is not set here; set it, or give its value as in --env {name}=VALUE")
         env[name] = value if equals else environ[name]
@@ -146,7 +146,7 @@ def name_of(host: Host, options: Sequence[str]) -> str:
         raise LaunchError(f"'ssh -G {host.name}' gave no answer within 30 s; look at ~/.ssh/config") from None
     if done.returncode != 0:
         why = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
-        raise LaunchError(f"ssh does not take its options for {host.name} (--ssh-option, ~/.ssh/config): {why}")
+        raise LaunchError(f"ssh rejects its options for {host.name} (--ssh-option, ~/.ssh/config): {why}")
     return next(line.split(None, 1)[1] for line in done.stdout.splitlines() if line.startswith("hostname "))
 
 

@@ -173,7 +173,7 @@ class Endpoint:
         except ImportError:
             raise ConfigError(
                 f"metrics_port={config.metrics_port} is not allowed without the package "
-                "prometheus_client; allowed: after \"pip install 'prophet_mx[metrics]'\""
+                "prometheus_client; allowed: after \"pip install 'prometheus_client>=0.14'\""
             ) from None
         self._rank, self.policy = str(rank), config.policy
         self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)  # the last but one, the newest
@@ -187,7 +187,7 @@ class Endpoint:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(
                 f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
-                f"its port ({reason}); allowed: a port from which on there is a free one for every rank"
+                f"its port ({reason}); allowed: a port P for which P + rank is free for every rank"
             ) from None
         try:
             self._thread = start_thread("metrics", self._server.serve_forever, 0.1)
@@ -269,7 +269,7 @@ class _Server(WSGIServer):
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("metrics: a request of %s failed", client_address, exc_info=True)
+        logger.debug("metrics: a request from %s failed", client_address, exc_info=True)
 
 
 class _QuietHandler(WSGIRequestHandler):

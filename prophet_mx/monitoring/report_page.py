@@ -130,7 +130,7 @@ def _template() -> "jinja2.Template":
     try:
         import jinja2
     except ImportError:
-        raise MissingPackageError("the report needs the package jinja2; install it with \"pip install 'prophet_mx[report]'\"") from None
+        raise MissingPackageError("the report needs the package jinja2; install it with \"pip install 'jinja2>=3'\"") from None
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader(__package__), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )

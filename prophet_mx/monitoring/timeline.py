@@ -207,7 +207,7 @@ class Timeline:
             write()
         except Exception as error:  # pylint: disable=broad-except
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else repr(error)
-            logger.error("timeline: %s cannot be written (%s); it is turned off, training goes on", self.path, reason)
+            logger.error("timeline: %s cannot be written (%s); it is turned off, and training continues", self.path, reason)
             self._end()
 
     def _flush(self, last: bool = False) -> None:
@@ -236,7 +236,7 @@ class Timeline:
         if used_up:
             self._stage += 1
             recorder.keep(10**self._stage, 10 ** max(0, self._stage - 2))
-            logger.info("timeline: one iteration in %d is written from now on", 10**self._stage)
+            logger.info("timeline: from now on, one iteration in %d is written", 10**self._stage)
 
     # -- what does not change -----------------------------------------------------------------------------------------------
 

@@ -96,7 +96,7 @@ def load_trace(path: str) -> Trace:
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
-        raise TraceError(f"{path}: damaged, or no trace: not a complete JSON text ({error})") from None
+        raise TraceError(f"{path}: damaged, or not a trace: not a complete JSON text ({error})") from None
     if not isinstance(events, list) or not events or not isinstance(events[0], dict) or events[0].get("name") != HEAD:
         raise TraceError(f"{path}: not a trace of prophet_mx; PROPHET_TIMELINE=trace.json makes a job write one")
     head: Any = events[0].get("args")

@@ -91,7 +91,7 @@ def jobs(all_figures: Sequence[Figures]) -> List[Job]:
         groups[-1].append(figures)
         seen[facts].append(rank)
     if len(groups) > len(LABELS):
-        raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two that are compared")
+        raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two jobs to compare")
     names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
     if len(set(names)) < len(names):
         names = [_name([figures.trace.path for figures in group]) for group in groups]

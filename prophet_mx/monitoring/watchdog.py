@@ -1,4 +1,4 @@
-"""Tells the user when training stands still, and for whom it waits. MXNet itself waits for ever without a word.
+"""Reports when training stands still, and what it is waiting for. MXNet itself waits forever without a message.
 
 Contract: one Python thread, which looks once a second. While answers arrive it does nothing but compare two counters and ask the
 kernel for the state of each connection. It holds no reference to the store, so that the store can be freed while it runs.
@@ -25,7 +25,7 @@ TICK = 1.0  # seconds between two looks
 EXIT_PATIENCE = 10.0  # seconds without an answer for which a process that ends with an exception waits for others
 LISTED = 8  # parameters in a message
 DRAINED = (
-    "the server has the bytes: another worker has not sent its part and is slow, stopped or dead, or the server itself is "
+    "the server has the bytes: another worker has not sent its part (it is slow, stopped or dead), or the server itself is "
     "stopped or cut off"
 )
 
@@ -116,7 +116,7 @@ class Watchdog:
                 self._look(min(now - last, 2 * TICK))
                 last = now
         except Exception:
-            logger.exception("the watchdog ends because of an internal error; training goes on, without messages when it stalls")
+            logger.exception("the watchdog has ended after an internal error; training continues, but stalls are no longer reported")
 
     def _look(self, seconds: float) -> None:
         waiting, answers, fault = self._driver.progress()
@@ -126,7 +126,7 @@ class Watchdog:
         seen = (self._phase, answers)
         if seen != self._seen or idle:
             if self._warned:
-                logger.warning("worker %d: it goes on, after %.0f s", self._rank, self._quiet)
+                logger.warning("worker %d: continues after %.0f s without an answer", self._rank, self._quiet)
             self._seen, self._quiet, self._warned = seen, 0.0, False
         elif not idle:
             self._quiet += seconds
@@ -152,16 +152,16 @@ class Watchdog:
             self._broken.add(connection)
             if connection.server == -1:
                 logger.error(
-                    "worker %d: the connection to %s is gone (%s). Training goes on, as it needs the servers only; "
-                    "barriers, and the end of the job, do not work any more",
+                    "worker %d: the connection to %s is lost (%s). Training continues, because it needs only the servers; "
+                    "barriers and the end of the job no longer work",
                     self._rank,
                     connection.name,
                     broken,
                 )
             else:
                 logger.error(
-                    "worker %d: the connection to %s is gone (%s) while %d requests wait for answers. MXNet cannot "
-                    "recover what was on it: end the job, and start it again from its last checkpoint",
+                    "worker %d: the connection to %s is lost (%s) while %d requests wait for answers. MXNet cannot "
+                    "recover these requests: end the job, and start it again from its last checkpoint",
                     self._rank,
                     connection.name,
                     broken,
@@ -169,9 +169,7 @@ class Watchdog:
                 )
 
     def _end(self) -> None:
-        logger.critical(
-            "worker %d: nothing was answered for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code
-        )
+        logger.critical("worker %d: no answer for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
@@ -184,14 +182,14 @@ class Watchdog:
         """What waits for whom, in lines."""
         units = self._driver.waiting()
         health = [(connection, connection.health()) for connection in self._connections]
-        subject = f"{waiting} requests wait" if waiting else f"the program waits for {self._blocked}"
-        lines = [f"nothing has been answered for {self._quiet:.0f} s, and {subject}"]
+        subject = f"{waiting} requests are waiting" if waiting else f"the program is waiting for {self._blocked}"
+        lines = [f"no answer for {self._quiet:.0f} s, and {subject}"]
         if waiting and self._blocked:
-            lines.append(f"the program waits for {self._blocked}")
+            lines.append(f"the program is waiting for {self._blocked}")
         links = sorted({link for _, link, *_ in units})
         lines += [link_line(link, units, *next((pair for pair in health if pair[0].server == link >= 0), (None, None))) for link in links]
         if not waiting:
-            lines += [f"the connection to {connection.name} is gone ({state.broken})" for connection, state in health if state.broken]
+            lines += [f"the connection to {connection.name} is lost ({state.broken})" for connection, state in health if state.broken]
         if links and links[0] >= 0 and len(links) < len([c for c in self._connections if c.server != -1]):
             lines.append("the other servers have answered all requests")
         if units:
@@ -200,7 +198,7 @@ class Watchdog:
             lines.append(
                 f"the process ends after {self._abort:g} s (PROPHET_STALL_ABORT)"
                 if self._code == EXIT_STALLED
-                else f"the process ends with an exception, and waits {self._abort:g} s for others"
+                else f"the process is ending with an exception, and waits {self._abort:g} s for the others"
             )
         return "\n  ".join(lines)
 
@@ -213,15 +211,15 @@ def link_line(link: int, units: List[Waiting], connection: Optional[Connection],
     line = f"{name}: {len(sent)} in flight, {len(mine) - len(sent)} ready"
     undrained = sum(unit[4] is False for unit in sent)
     if state is not None and state.broken:
-        verdict = f"the connection is gone ({state.broken}): the server is dead, or the network"
+        verdict = f"the connection is lost ({state.broken}): the server has died, or the network has failed"
     elif not sent:
-        verdict = "nothing is on its way to this server: what is ready waits for the answers of others"
+        verdict = "nothing is on its way to this server: ready units wait until others have been answered"
     elif any(unit[4] is None for unit in sent):
-        verdict = "whether the bytes have left cannot be told here"
+        verdict = "it is not known here whether the bytes have left"
     elif undrained and state is not None and state.resending:
-        verdict = f"the bytes of {undrained} are not acknowledged and sent again: the network to it is cut, or its machine is down"
+        verdict = f"the bytes of {undrained} are resent and not acknowledged: the network to the server is cut, or its machine is down"
     elif undrained:
-        verdict = f"the bytes of {undrained} have not left: the server does not read, it is stopped or overloaded, or the link is very slow"
+        verdict = f"the bytes of {undrained} have not left: the server is not reading (it is stopped or overloaded), or the link is slow"
     else:
         verdict = DRAINED
     return f"{line}; {verdict}"

@@ -8,6 +8,6 @@ from ..errors import MXNetMissingError
 
 if find_spec("mxnet") is None:
     raise MXNetMissingError(
-        "prophet_mx needs MXNet 1.9.1, which is not installed. Install it with one of prophet_mx's extras: "
-        "'pip install prophet_mx[cpu]' (no GPU) or 'pip install prophet_mx[cu112]' (CUDA 11.2)."
+        "prophet_mx needs MXNet 1.9.1, which is not installed: pip install mxnet==1.9.1 'numpy<1.24' "
+        "(for CUDA 11.2: pip install mxnet-cu112==1.9.1 'numpy<1.24')"
     )

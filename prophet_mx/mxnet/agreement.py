@@ -183,7 +183,7 @@ class Agreeing:
             if self._raw.rank == 0:
                 logger.warning(
                     "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
-                    "updated, which stays as called",
+                    "updated, so that order is kept",
                     name,
                 )
             return True, f"the result of {name} depends on the order of updates"
@@ -222,7 +222,7 @@ class Agreeing:
         if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
             if self._raw.rank == 0:
                 logger.warning(
-                    "large gradients are not sliced: units of %d bytes would make %d slices, and MXNet can place %d keys on "
+                    "large gradients are not sliced: units of %d bytes would make %d slices, but MXNet can place only %d keys on "
                     "several servers",
                     unit,
                     count,

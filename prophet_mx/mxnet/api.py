@@ -25,7 +25,7 @@ def bind() -> None:
         return
     if not mx.__version__.startswith("1.9."):
         raise UnsupportedMXNetError(
-            f"MXNet {mx.__version__} is installed, but prophet_mx knows the engine layout of MXNet 1.9.x only; "
+            f"MXNet {mx.__version__} is installed, but prophet_mx supports only the engine layout of MXNet 1.9.x; "
             "install mxnet==1.9.1 or mxnet-cu112==1.9.1, or set PROPHET_POLICY=off to train unscheduled"
         )
     library = mx.base._LIB

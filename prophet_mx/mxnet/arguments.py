@@ -2,7 +2,7 @@
 store is then as it was before the call.
 
 MXNet itself leaves much of this to the servers: a wrong size or an object that is no optimizer ends a server process, after which all
-workers wait for ever. What MXNet refuses by itself is refused here with an error that is also MXNet's (errors.py).
+workers wait forever. What MXNet refuses by itself is refused here with an error that is also MXNet's (errors.py).
 """
 
 import math
@@ -45,7 +45,7 @@ def check_lists(key: Any, **lists: Any) -> None:
     if not key:
         raise KVStoreMXNetError("an empty list of keys")
     if len({isinstance(name, str) for name in key}) > 1:
-        raise KVStoreTypeError("a list of keys of different types: the keys of one store are all texts or all numbers")
+        raise KVStoreTypeError("a list of keys of different types: the keys of one store are all strings or all integers")
 
 
 def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
@@ -77,9 +77,9 @@ def checked_priority(priority: Any) -> int:
     try:
         number = operator.index(priority)
     except TypeError:
-        raise KVStoreTypeError(f"priority={shown(priority):.80} is not allowed; allowed: a whole number of 32 bits") from None
+        raise KVStoreTypeError(f"priority={shown(priority):.80} is not allowed; allowed: a 32-bit integer") from None
     if not -MAX_KEY <= number <= MAX_KEY:
-        raise KVStoreOverflowError(f"priority={shown(priority):.80} is not allowed; allowed: a whole number of 32 bits")
+        raise KVStoreOverflowError(f"priority={shown(priority):.80} is not allowed; allowed: a 32-bit integer")
     return number
 
 
@@ -93,9 +93,9 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
     for place, name in enumerate(key):
         check_key(name)
         if name in book.initialised or name in key[:place]:
-            raise KVStoreMXNetError(f"key {name!r} is initialised already")
+            raise KVStoreMXNetError(f"key {name!r} is already initialised")
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
-            raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all texts or all numbers")
+            raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all strings or all integers")
         array = arrays_of(name, "value", value[place])[0]
         if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
             raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
@@ -124,7 +124,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
             if known is not None and array.shape != known.shape:
                 raise KVStoreMXNetError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
             if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
-                raise KVStoreMXNetError(f"key {key!r}: {name} is of type {array.dtype.__name__}, the parameter of {known.dtype.__name__}")
+                raise KVStoreMXNetError(f"key {key!r}: {name} has the type {array.dtype.__name__}, the parameter {known.dtype.__name__}")
             if buffer is not None and array.stype != "default":
                 raise KVStoreMXNetError(f"key {key!r}: {name} is {array.stype}, the parameter is dense")
     if value is not None and out is not None:
@@ -132,7 +132,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
         if mine.shape != other.shape:
             raise KVStoreMXNetError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
         if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
-            raise KVStoreMXNetError(f"key {key!r}: out is of another type than value, {mine.dtype.__name__}")
+            raise KVStoreMXNetError(f"key {key!r}: out has another type than value ({mine.dtype.__name__})")
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:

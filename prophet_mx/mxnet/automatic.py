@@ -39,7 +39,7 @@ def _wrapping(create: Callable[..., Any]) -> Callable[..., Any]:
         if type(store) is not mx.kvstore.KVStore or "dist" not in store.type:
             return store
         if "async" in store.type:
-            _say(f"--schedule: the store {name!r} is not scheduled, its updates do not wait for one another")
+            _say(f"--schedule: the store {name!r} is not scheduled, because its updates do not wait for one another")
             return store
         from .kvstore import ScheduledKVStore
 

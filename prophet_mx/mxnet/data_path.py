@@ -231,7 +231,7 @@ class ScheduledPath:
         names = {str(key): gradient for key, gradient in self._keys.gradients.items()}
         profiled = self._saved is not None and self._learner.use(self._saved, names)
         if self._saved is not None and not profiled:
-            logger.warning("the profile in %s is of other parameters; it is not used", self.config.profile)
+            logger.warning("the profile in %s describes other parameters and is not used", self.config.profile)
         return profiled
 
     def _own_orders(self) -> Optional[Orders]:
@@ -244,7 +244,7 @@ class ScheduledPath:
         def use() -> None:
             self.layout.use(agreed)
             self.driver.places_changed(self.parameters.places())
-            logger.info("the order of %d units follows the profile now", len(agreed.ranks))
+            logger.info("the order of %d units now follows the profile", len(agreed.ranks))
 
         self._guarded("the orders", use)
 

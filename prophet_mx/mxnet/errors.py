@@ -11,7 +11,7 @@ from ..errors import KVStoreError
 
 
 class KVStoreMXNetError(KVStoreError, MXNetError):
-    """What MXNet's library refuses: an unknown key, one that is initialised already, a wrong shape, size or parameter."""
+    """What MXNet's library refuses: an unknown key, one that is already initialised, a wrong shape, size or parameter."""
 
 
 class KVStoreTypeError(KVStoreError, AssertionError, TypeError):

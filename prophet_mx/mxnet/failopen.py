@@ -32,8 +32,8 @@ class FailOpen:
             self.reason = f"{part}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{part}: {error}"
         self._driver.release_all()
         logger.error(
-            "scheduling has ended, training goes on: an internal error in %s. Gradients are sent as they become ready "
-            "from now on, with the same result; please report this",
+            "scheduling has ended, training continues: an internal error in %s. From now on gradients are sent as they "
+            "become ready, with the same result; please report this",
             self.reason,
             exc_info=error if isinstance(error, BaseException) else None,
         )

@@ -22,7 +22,7 @@ from .shared_settings import differences
 
 logger = logging.getLogger("prophet_mx")
 
-OTHERS = "the other workers, which have to push their first gradient as well"
+OTHERS = "the other workers, which must push their first gradient as well"
 
 
 class FirstPush:

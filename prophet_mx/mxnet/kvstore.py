@@ -76,12 +76,12 @@ class ScheduledKVStore(KVStore):
         set_up_logging(self._config)
         if isinstance(kv, ScheduledKVStore):
             if not kv.automatic or kv._met:
-                raise KVStoreError("this store is a ScheduledKVStore already; wrap it once")
+                raise KVStoreError("this store is already a ScheduledKVStore; wrap it once")
             kv.close()  # for what it holds open; it stays a store until this one takes over
         if not isinstance(kv, KVStore):
             raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
         if not kv.handle:
-            raise KVStoreError("this store is wrapped already; use the ScheduledKVStore that wraps it")
+            raise KVStoreError("this store is already wrapped; use the ScheduledKVStore that wraps it")
         reason = why_unscheduled(kv, self._config)
         # What can fail comes before the wrapper takes over the store.
         keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
@@ -133,7 +133,7 @@ class ScheduledKVStore(KVStore):
         if self._path is not None:
             check_init(self._keys, key, value)
         self._check_new(key)
-        with self._watched("the other workers, which have to initialise this key as well"):
+        with self._watched("the other workers, which must initialise this key as well"):
             super().init(key, value)
         self._register(key, value)
 
@@ -143,7 +143,7 @@ class ScheduledKVStore(KVStore):
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
         self._check_new(key)
-        with self._watched("the other workers, which have to initialise this key as well"):
+        with self._watched("the other workers, which must initialise this key as well"):
             super().broadcast(key, value, out, priority)
         self._register(key, value)
 
@@ -192,14 +192,16 @@ class ScheduledKVStore(KVStore):
             pickled = pickle.dumps(optimizer)
         except Exception as error:  # whatever the optimizer's own parts raise
             why = " ".join(str(error).split())
-            raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, as the servers need it to be: {why}") from error
+            raise KVStorePicklingError(
+                f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}"
+            ) from error
         if self._wrapping is None:
             super().set_optimizer(optimizer)
         else:
             if self._wrapping.parameters and not slicing_allowed(optimizer):
                 raise KVStoreError(
                     f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
-                    "first gradient was pushed; set the optimizer before that"
+                    "first gradient was pushed; set the optimizer before the first push"
                 )
             super().set_optimizer(self._wrapping.wrap(pickled))
         self._optimizer = pickled

@@ -2,7 +2,7 @@
 
 The layout is agreed on before anybody knows when gradients become ready, so the total order begins as the order of init. A profile
 gives a better one (planning/orders.py): workers that are not equally fast then send the same things at about the same time, and what one
-sends ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other for ever.
+sends ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other forever.
 
 So with the pushes of one key, the *clock*, which every worker pushes equally often, each sends the same messages on a key of our own,
 in rounds:

@@ -114,7 +114,7 @@ def _at_exit() -> None:
                 leave_alone(store.handle)
         mx.nd.waitall()
     except mx.base.MXNetError as error:
-        logger.error("while finishing at exit: %s", error)
+        logger.error("error at exit: %s", error)
     finally:
         for _, path in stores:
             _set_alarms(path)
@@ -139,7 +139,7 @@ def _set_alarms(path: ScheduledPath) -> None:
     """No Python thread may live until MXNet has ended: it waits for the other workers then."""
     warn, abort = path.config.stall_warn, path.config.stall_abort
     text = (
-        f"prophet_mx: worker {path.rank} has ended and still waits for the others after %g s: one that has not ended is slow, "
+        f"prophet_mx: worker {path.rank} has ended and is still waiting for the others after %g s: a worker that has not ended is slow, "
         "stopped or dead"
     )
     try:
@@ -148,7 +148,7 @@ def _set_alarms(path: ScheduledPath) -> None:
         if abort:
             _core.alarm(abort, text % abort + f"; exit code {EXIT_STALLED}", EXIT_STALLED)
     except OSError as error:
-        logger.error("nothing will be said if the end of the process waits for other workers: %s", error)
+        logger.error("if the process waits for other workers at its end, no message will say so: %s", error)
 
 
 def _in_child() -> None:

@@ -27,7 +27,7 @@ def adopted(config: Config, numbers: Sequence[float]) -> Config:
     policy, unit, bandwidth, message, warmup = numbers
     known = [OFF, *POLICIES]
     if policy >= len(known):
-        raise ConfigError(f"rank 0 goes by policy number {policy:.0f}, which this worker has not; it has: {', '.join(known)}")
+        raise ConfigError(f"rank 0 uses policy number {policy:.0f}, which this worker does not know; it knows: {', '.join(known)}")
     return dataclasses.replace(
         config,
         policy=known[int(policy)],

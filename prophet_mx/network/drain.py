@@ -147,7 +147,7 @@ class LinkMonitor:
         """Use an interface's counters, for this reason; why not, or ''."""
         name = interface_name()
         if name is None or name not in psutil.net_io_counters(pernic=True):
-            return "; no network interface could be told to lead to the servers"
+            return "; the network interface that leads to the servers was not found"
         self._driver.use_fed()
         try:
             self._thread = start_thread("nic", self._read_nic, name)

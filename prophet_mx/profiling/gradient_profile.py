@@ -49,7 +49,7 @@ class Gradient:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ProfileError(f"a gradient's name is a text that is not empty, not {shown(self.name):.80}")
+            raise ProfileError(f"a gradient's name is a non-empty string, not {shown(self.name):.80}")
         size = self.bytes
         if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= MAX_BYTES:
             raise ProfileError(f"gradient {self.name!r}: bytes is a whole number from 1 to 2**50, not {shown(size):.80}")
@@ -91,13 +91,13 @@ class GradientProfile:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise ProfileError(f"a profile's name is a text that is not empty, not {shown(self.name):.80}")
+            raise ProfileError(f"a profile's name is a non-empty string, not {shown(self.name):.80}")
         object.__setattr__(self, "gradients", tuple(listed(self.gradients, "a profile's gradients")))
         object.__setattr__(
             self, "steps", tuple(tuple(listed(step, "a step's gradients")) for step in listed(self.steps, "a profile's steps"))
         )
         if not all(isinstance(gradient, Gradient) for gradient in self.gradients):
-            raise ProfileError(f"profile {self.name!r} has gradients that are no Gradient")
+            raise ProfileError(f"profile {self.name!r} has gradients that are not a Gradient")
         if not self.gradients:
             raise ProfileError(f"profile {self.name!r} has no gradients")
         seen = set()
@@ -160,7 +160,9 @@ class GradientProfile:
         known = [(g.forward, g.backward) for g in self.gradients if g.forward is not None and g.backward is not None]
         if len(known) < len(self.gradients):
             missing = next(g.name for g in self.gradients if g.forward is None or g.backward is None)
-            raise ProfileError(f"profile {self.name!r} lacks compute times (forward, backward), first that of {missing!r}")
+            raise ProfileError(
+                f"profile {self.name!r} has no compute times (forward, backward) for some gradients, beginning with {missing!r}"
+            )
         return known
 
     def backward_ready_times(self) -> Tuple[float, ...]:

@@ -62,7 +62,9 @@ def average_iterations(samples: Iterable[Times]) -> Tuple[List[Optional[float]],
     """
     rows = [checked(sample) for sample in listed(samples, "samples")]
     if not rows or len({len(row) for row in rows}) > 1:
-        raise ProfileError(f"samples are one or more iterations of equally many gradients, not of {sorted({len(row) for row in rows})}")
+        raise ProfileError(
+            f"samples are one or more iterations with the same number of gradients, not of {sorted({len(row) for row in rows})}"
+        )
     reference = max(rows, key=lambda row: sum(time is not None for time in row))
     rows = [aligned(row, reference) for row in rows]
     ready: List[Optional[float]] = []
@@ -107,7 +109,7 @@ def checked(sample: Times) -> List[Optional[float]]:
         if given is not None and time is None:
             raise ProfileError(f"a ready time is a finite number of seconds, not {shown(given):.80}")
     if all(time is None for time in times):
-        raise ProfileError("an iteration without any ready time says nothing")
+        raise ProfileError("an iteration has no ready time")
     return times
 
 

@@ -8,7 +8,7 @@ from ..errors import MissingPackageError
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise MissingPackageError("prophet_mx.torch needs PyTorch: pip install 'prophet_mx[torch]'") from error
+    raise MissingPackageError("prophet_mx.torch needs PyTorch: pip install 'torch>=2.1'") from error
 
 from .monitor import Stats
 from .optimizer import ScheduledOptimizer

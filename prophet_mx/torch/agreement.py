@@ -108,7 +108,7 @@ def saved_profile(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: 
     if {gradient.name for gradient in profile.gradients} == {each.name for each in tracked}:
         return profile
     if group.rank() == 0:
-        logger.warning("the profile in %s is of other parameters; it is not used", config.profile)
+        logger.warning("the profile in %s describes other parameters and is not used", config.profile)
     return None
 
 

@@ -117,8 +117,8 @@ class Exchange:
         """Backward gives a gradient for a parameter that nobody was seen to use since the last ``step()``."""
         if not self.recording:
             raise CollectiveError(
-                f"parameter {tracked.name!r} has a gradient, but was not seen being used since the last step(): code in C++ has read it, "
-                "or backward ran again through a graph from before step(). It may have been read before its update; the run must not go on"
+                f"parameter {tracked.name!r} has a gradient, but no use of it was seen since the last step(): C++ code has read it, or "
+                "backward ran again through a graph from before step(). Its value may have been an old one: end this run"
             )
         self.unseen.append(tracked)  # until there is a plan, step() waits for all updates
         with plainly():

@@ -69,7 +69,7 @@ class Learner:
         self._exchange.sampling = self._until_look < FOLLOW_SPAN
         if self._until_look == 0:
             self._until_look = FOLLOW_EVERY
-            with self._exchange.waiting.blocked("rank 0's word on whether another plan is made"):
+            with self._exchange.waiting.blocked("rank 0's decision whether to make another plan"):
                 drifted = self._planner.drifted(self._exchange.samples, self._exchange.rounds.observed_rate(), self._control)
             if drifted:
                 self._take_plan(self._exchange.samples)
@@ -81,7 +81,7 @@ class Learner:
             for place, index in enumerate(dict.fromkeys(each.index for each in chain(self._exchange.last_uses, self._exchange.tracked)))
         }
         self._exchange.finish()
-        with self._exchange.waiting.blocked("the other ranks' word on a plan"):
+        with self._exchange.waiting.blocked("the other ranks' vote on a plan"):
             self.plan = self._planner.plan(samples, [places[each.index] for each in self._exchange.tracked])
         self.plans += 1
         self._exchange.install(self.plan)

@@ -131,7 +131,9 @@ class Model:
 
 
 def _refuse_join(**_: Any) -> NoReturn:
-    raise ConfigError("join() of a DistributedDataParallel cannot be scheduled; allowed: as many iterations on each rank, or policy='off'")
+    raise ConfigError(
+        "join() of a DistributedDataParallel cannot be scheduled; allowed: the same number of iterations on each rank, or policy='off'"
+    )
 
 
 def is_compiled(module: nn.Module) -> bool:

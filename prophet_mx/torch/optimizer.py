@@ -135,9 +135,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         return f"ScheduledOptimizer({self.optimizer!r})"
 
     def __getstate__(self) -> Dict[str, Any]:
-        raise ConfigError(
-            "a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy the optimizer that it was made of"
-        )
+        raise ConfigError("a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy the optimizer that it wraps")
 
     def state_dict(self) -> Dict[str, Any]:
         """The user's optimizer's, after all updates."""
@@ -277,7 +275,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 elif param.requires_grad:
                     raise ConfigError(
                         f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
-                        "required one when the ScheduledOptimizer was made (close() it and make it anew)"
+                        "required one when the ScheduledOptimizer was created (close() it and create a new one)"
                     )
         self._grouped = self._count_grouped()
 
@@ -296,7 +294,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def _step_at_once(self, exchange: Exchange) -> None:
         """For optimizers that are not known to treat each parameter by itself: all sums first, then the optimizer as it is."""
         if self._iteration == self._config.warmup:
-            logger.info("%s is run as a whole, when all sums have arrived", type(self.optimizer).__name__)
+            logger.info("%s updates all parameters at once, when all sums have arrived", type(self.optimizer).__name__)
         exchange.gather()
         self.optimizer.step()
 

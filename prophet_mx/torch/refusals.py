@@ -51,7 +51,7 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
     mine = {id(param) for _, param in named}
     for name, param in named:
         if is_tracked(param):
-            raise ConfigError(f"parameter {name!r} is scheduled already; allowed: one ScheduledOptimizer for a model, until it is closed")
+            raise ConfigError(f"parameter {name!r} is already scheduled; allowed: one ScheduledOptimizer for a model, until it is closed")
         if type(param) is not nn.Parameter:
             raise ConfigError(f"parameter {name!r} is a {type(param).__name__}; allowed: a plain torch.nn.Parameter")
         if param.layout is not torch.strided:

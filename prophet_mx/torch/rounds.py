@@ -169,12 +169,12 @@ class Rounds:
         listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
         return CollectiveError(
             f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
-            "find_unused_parameters=True; if backward raised an error, the job cannot go on"
+            "find_unused_parameters=True; if backward raised an error, the job cannot continue"
         )
 
     def _fill(self) -> None:
         """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
-        self._waiting.until(lambda: self._answered, lambda: "all ranks' word on which parameters they use")
+        self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
         self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
         used = torch.ones(len(self.tracked), dtype=torch.int32)
         for tracked in self._absent:

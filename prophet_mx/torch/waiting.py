@@ -23,7 +23,7 @@ def as_collective_error() -> Iterator[None]:
     except ProphetError:
         raise
     except RuntimeError as error:
-        raise CollectiveError(f"the ranks cannot settle something together: {error}") from error
+        raise CollectiveError(f"the ranks cannot agree, because a collective failed: {error}") from error
 
 
 class Wait:
@@ -72,8 +72,8 @@ class Waiting:
         """Raise CollectiveError if one of our threads has failed."""
         if self.failure is not None:
             raise CollectiveError(
-                f"rank {self._rank}: gradients cannot be reduced any more ({self.failure}); usually another rank has ended, raised, or did "
-                "not come within the time that its process group allows. End the job, and start it again from its last checkpoint"
+                f"rank {self._rank}: gradients can no longer be reduced ({self.failure}). Usually another rank has ended, raised an error, "
+                "or exceeded the process group's time-out. End the job, and start it again from its last checkpoint"
             ) from self.failure
 
     def until(self, reached: Callable[[], bool], what: Callable[[], str]) -> None:
@@ -89,7 +89,7 @@ class Waiting:
                     while not reached():
                         self.check()
                         if self.closed:
-                            raise CollectiveError(f"rank {self._rank}: {what()} is not there any more, as the optimizer was closed")
+                            raise CollectiveError(f"rank {self._rank}: cannot wait for {what()}: the optimizer was closed")
                         self.condition.wait(TICK)
                 finally:
                     self.seconds += time.monotonic() - wait.began
@@ -118,7 +118,7 @@ class Waiting:
         finally:
             del self._waits[threading.get_ident()]
             if wait.told > wait.began:
-                logger.warning("rank %d: it goes on, after %.0f s", self._rank, time.monotonic() - wait.began)
+                logger.warning("rank %d continues after a wait of %.0f s", self._rank, time.monotonic() - wait.began)
 
     def _watch(self, warn: float) -> None:
         """The watchdog: an error in the log for each ``warn`` seconds that a thread has waited."""
@@ -128,8 +128,8 @@ class Waiting:
                 if now - wait.told >= warn:
                     wait.told = now
                     logger.error(
-                        "rank %d: has waited for %s for %.0f s: another rank is slow, stopped or dead, or has not run the same backward",
+                        "rank %d has waited %.0f s for %s: another rank is slow, stopped or dead, or has not run the same backward",
                         self._rank,
-                        wait.what(),
                         now - wait.began,
+                        wait.what(),
                     )

@@ -32,7 +32,7 @@ def test_seeds_and_random_bytes(name):
     try_bytes()
 
 
-@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install prophet_mx[fuzz]")
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install 'atheris>=2.3'")
 @pytest.mark.parametrize("name", PARSERS)
 def test_a_short_run_of_the_fuzzer(name, tmp_path):
     done = python(
@@ -49,7 +49,7 @@ def test_a_short_run_of_the_fuzzer(name, tmp_path):
     assert done.returncode == 0 and f"Done {RUNS}" in done.stdout, done.stdout[-4000:]
 
 
-@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install prophet_mx[fuzz]")
+@pytest.mark.skipif(find_spec("atheris") is None, reason="needs atheris: pip install 'atheris>=2.3'")
 def test_the_fuzzer_finds_what_is_wrong(tmp_path):
     """With a parser that lets one kind of wrong value through, it says so."""
     code = (

@@ -21,7 +21,7 @@ def test_stopped_processes_are_reported_and_continued_ones_go_on_and_a_job_witho
         assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
         assert re.search(r"longest: \d+ \(\d+ units? in flight for \d s\)", job.output("worker 0")), job.logs()
         continued = job.signal("worker 1", signal.SIGCONT)
-        job.says("worker 0", "it goes on, after", LATE + LOAD, continued)
+        job.says("worker 0", "continues after", LATE + LOAD, continued)
         job.runs()
         assert told(job.output("worker 0"), QUIET, WARN) == 1, job.logs()
 
@@ -52,11 +52,11 @@ def test_a_killed_server_is_told_of_at_once_and_all_workers_end_with_code_75_and
         killed = job.kill("server 1")
         for label in job.workers:
             job.says(label, "the connection to server", LATE + LOAD, killed)
-            assert re.search(r"connection to server [01] \(127.0.0.1:\d+\) is gone .* while \d+ requests wait", job.output(label))
+            assert re.search(r"connection to server [01] \(127.0.0.1:\d+\) is lost .* while \d+ requests wait", job.output(label))
         assert job.codes(ABORT + LATE + LOAD, killed) == [75, 75], job.logs()
         for label in job.workers:
             assert "Thread 0x" in job.output(label) and "in check" in job.output(label), job.logs()
-            assert told(job.output(label), r"nothing was answered for (\d+) s; the process ends with exit code 75", ABORT) == 1, job.logs()
+            assert told(job.output(label), r"no answer for (\d+) s; the process ends with exit code 75", ABORT) == 1, job.logs()
 
 
 @pytest.mark.alone
@@ -83,8 +83,8 @@ def test_a_killed_worker_is_reported_by_the_others_who_end_with_code_75_where_pl
 @pytest.mark.parametrize(
     "fault, said",
     [
-        ("ends_alone", "and the program waits for the other workers to end (MXNet's barrier)"),
-        ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and still waits for the others after {WARN} s"),
+        ("ends_alone", "and the program is waiting for the other workers to end (MXNet's barrier)"),
+        ("ends_alone_holding_the_store", f"prophet_mx: worker 1 has ended and is still waiting for the others after {WARN} s"),
     ],
 )
 def test_a_worker_that_ends_before_the_others_is_told_of_and_both_end(fault, said):
@@ -100,7 +100,7 @@ def test_a_worker_that_ends_before_the_others_is_told_of_and_both_end(fault, sai
 
 def test_the_launcher_ends_the_others_when_a_worker_has_waited_too_long():
     result = run_cluster(JOB, 2, 1, env={**SHORT, "PROPHET_STALL_ABORT": "2"}, args=["ends_alone"], expect=75, timeout=60, grace=2)
-    assert "ended with code 75 (nothing was answered for PROPHET_STALL_ABORT seconds)" in result.reason
+    assert "ended with code 75 (no answer for PROPHET_STALL_ABORT seconds)" in result.reason
     assert all(process.returncode == 75 or process.ended_by_launcher for process in result.processes), result.logs()
 
 
@@ -136,7 +136,7 @@ def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_for
         "the scheduler: unit 2 was not in the state that an event implies",
     ], result.logs()
     for worker in result.workers:
-        assert worker.output.count("scheduling has ended, training goes on") == 1, result.logs()
+        assert worker.output.count("scheduling has ended, training continues") == 1, result.logs()
         # The keys are older than the wrapper: rank 0 says why nothing is sliced.
         assert re.search(r"layout: 0 of \d gradients are cut into 0 slices", worker.output), result.logs()
     assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()

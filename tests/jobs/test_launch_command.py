@@ -166,6 +166,6 @@ def test_a_progress_bar_on_a_terminal_is_redrawn_in_place():
 
 
 def test_the_command_does_not_import_mxnet():
-    """It would hang for ever where DMLC_ROLE is 'server' or 'scheduler'."""
+    """It would hang forever where DMLC_ROLE is 'server' or 'scheduler'."""
     code = "import sys, prophet_mx.cli.main; prophet_mx.cli.main.parser(); sys.exit('mxnet' in sys.modules or 'numpy' in sys.modules)"
     python("-c", code, env={"DMLC_ROLE": "server"}, expect=0)

@@ -103,7 +103,7 @@ def test_where_the_exchange_fails_training_goes_on_and_the_others_still_share_or
     outputs = sorted((worker.output for worker in run_cluster(JOB, 2, 1, args=["fails"]).workers), key=lambda text: "Traceback" in text)
     assert "the order of 35 units follows the profile now" in outputs[0], outputs
     assert "limited again: True failure: none" in outputs[0], outputs
-    assert outputs[1].count("scheduling has ended, training goes on") == 1, outputs
+    assert outputs[1].count("scheduling has ended, training continues") == 1, outputs
     assert "failure: the exchange of orders: MXNetError" in outputs[1], outputs
 
 

@@ -39,12 +39,12 @@ def test_a_cut_link_is_told_from_a_slow_one_and_training_goes_on_when_it_is_back
             job.release()  # what is sent from now on gets nowhere
             cut = time.monotonic()
             for label in job.workers:
-                job.says(label, "are not acknowledged and sent again: the network to it is cut", WARN + LATE + LOAD, cut)
+                job.says(label, "are resent and not acknowledged: the network to the server is cut", WARN + LATE + LOAD, cut)
                 assert told(job.output(label), QUIET, WARN) == 1, job.logs()
             link("up")
             job.runs(10, 30)
             for label in job.workers:
-                job.says(label, "it goes on, after", LATE + LOAD)
+                job.says(label, "continues after", LATE + LOAD)
             job.finish()
             for label in job.workers:
-                assert job.output(label).count("it goes on, after") == 1, job.logs()
+                assert job.output(label).count("continues after") == 1, job.logs()

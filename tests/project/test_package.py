@@ -73,12 +73,12 @@ def test_the_wheel_has_the_compiled_core_and_every_module(published):
     assert [name for name in names if name.endswith("/LICENSE")]
 
 
-def test_without_mxnet_the_store_says_which_extra_to_install(published):
+def test_without_mxnet_the_store_says_what_to_install(published):
     done = commands.run(published / "venv/bin/python", "-c", "from prophet_mx import ScheduledKVStore", cwd=published, package=False)
     assert done.returncode != 0
     message = done.stderr.strip().splitlines()[-1]
     assert "MXNetMissingError" in message and "MXNet 1.9.1" in message
-    assert "pip install prophet_mx[cpu]" in message and "pip install prophet_mx[cu112]" in message
+    assert "pip install mxnet==1.9.1 'numpy<1.24'" in message and "pip install mxnet-cu112==1.9.1 'numpy<1.24'" in message
 
 
 def test_the_console_script(published):

@@ -137,7 +137,7 @@ def test_ranks_with_different_settings_are_refused_on_all():
 def test_a_model_that_is_scheduled_already_is_refused_until_that_ends():
     model = net()
     first = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
-    with pytest.raises(ConfigError, match="scheduled already"):
+    with pytest.raises(ConfigError, match="already scheduled"):
         ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
     first.close()
     ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)).close()

@@ -20,7 +20,7 @@ SHORT = {"PROPHET_STALL_WARN": str(WARN), "PROPHET_UNIT": "4000"}
 LATE = 2  # seconds after its time at which something is told, or a process has ended, at the latest: so docs/reliability.md
 LOAD = 3  # seconds more that these tests allow, where they measure wall time: the machine may be busy
 PATIENCE = 10  # seconds after the last answer at which a worker that ends with an exception has ended
-QUIET = r"worker \d: nothing has been answered for (\d+) s"
+QUIET = r"worker \d: no answer for (\d+) s, and"
 
 
 def told(output: str, text: str, after: float) -> int:

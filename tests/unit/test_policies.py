@@ -39,7 +39,7 @@ def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
     assert adopted(Config(), numbers) == config and unit_bytes("toy", Traffic([1])) == 5000
     assert adopted(config, encoded(Config(policy="off"))).policy == "off"
     del POLICIES["toy"]
-    with pytest.raises(ConfigError, match="rank 0 goes by policy number 6, which this worker has not"):
+    with pytest.raises(ConfigError, match="rank 0 uses policy number 6, which this worker does not know"):
         adopted(Config(), numbers)
 
 

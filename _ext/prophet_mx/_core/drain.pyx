@@ -115,7 +115,7 @@ cdef class Drain:
         """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
         interface's counters do not tell the links apart: without this, an error could keep the window shut until the next answer,
         which other workers may be waiting to make possible. Where more is missing than the estimate explains, a send that was released
-        still waits in the engine: it keeps its place in the window, but not for ever, as that too is only likely."""
+        still waits in the engine: it keeps its place in the window, but not forever, as that too is only likely."""
         cdef Link* link = &self.scheduler.links[index]
         cdef Meter* meter = &self.meters[index]
         cdef double patience = QUIET_SECONDS

@@ -76,7 +76,7 @@ cdef class Driver:
     cdef void acquire(self) noexcept:
         """Take the lock, without the GIL while another has it, and return with both.
 
-        Who waited for the GIL under the lock could wait for ever: a gate may run in the caller's thread, which has the GIL, and takes the
+        Who waited for the GIL under the lock could wait forever: a gate may run in the caller's thread, which has the GIL, and takes the
         lock. For the same reason nothing under the lock may give up the GIL, as freeing or making a Python object can.
         """
         while pthread_mutex_trylock(&self.lock) != 0:

@@ -2,7 +2,7 @@
 
 Each push_ function pushes one op and returns at once; -1 with MXNet's error if the engine refuses it. An op's function runs later, on
 a thread of the engine, and owns what was allocated for it. wait=True everywhere: ops run even if the producer of what they wait for
-failed, or a unit would be held for ever.
+failed, or a unit would be held forever.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc

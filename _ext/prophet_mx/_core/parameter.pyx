@@ -168,7 +168,7 @@ cdef class Parameter:
 
     def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
         """Send the packed buffer and receive the value in several arrays."""
-        if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held for ever
+        if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held forever
             raise ValueError(f"{len(targets)} devices: at most {MAX_OUTS} are handled")
         cdef void** outs = <void**>malloc(len(targets) * sizeof(void*))
         if outs == NULL:

@@ -129,7 +129,7 @@ cdef bint open_for_interval(Limits* limits, Steps* steps, Link* link, int64_t si
     if steps_to_come(steps) and interval(steps, t) > 0:
         if fits_block(limits, steps, link, size, t):
             return True
-        wake[0] = min(wake[0], t + interval(steps, t))      # a step that is late must not hold everything for ever
+        wake[0] = min(wake[0], t + interval(steps, t))      # a step that is late must not hold everything forever
         return False
     if in_flight(link) <= IDLE_SLACK:
         return True

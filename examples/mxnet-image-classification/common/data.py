@@ -53,7 +53,7 @@ class EpochIter(mx.io.DataIter):
 
 
 class _Synthetic:
-    """The same random batch for ever."""
+    """The same random batch forever."""
 
     def __init__(self, args, seed):
         random = np.random.RandomState(seed)

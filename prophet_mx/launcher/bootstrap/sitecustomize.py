@@ -60,7 +60,7 @@ def _install() -> None:
         if error.name not in ("prophet_mx", "prophet_mx.mxnet", "prophet_mx.mxnet.automatic"):
             raise
         raise ImportError(
-            f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it there, "
+            f"prophet-mx launch --schedule needs prophet_mx, which {sys.executable} does not have; install it for that Python, "
             "or start the job with the Python that has it"
         ) from None
     automatic.install()

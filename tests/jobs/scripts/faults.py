@@ -189,7 +189,7 @@ def wrong_calls(sums):
     store = sums.store
     for call, word in [
         (lambda: ScheduledKVStore(store), "wrap it once"),
-        (lambda: ScheduledKVStore(sums.plain), "wrapped already"),
+        (lambda: ScheduledKVStore(sums.plain), "already wrapped"),
         (lambda: store.pushpull(2, mx.nd.zeros((3, 3)), out=mx.nd.zeros((3, 3))), "key 2"),
         (lambda: store.pushpull(2, mx.nd.zeros((SIZES[2],), dtype="float64")), "key 2"),
     ]:

@@ -102,7 +102,7 @@ report
 report none.json
     prophet-mx report: error: none.json: cannot be read (No such file or directory)
 report notes.txt
-    prophet-mx report: error: notes.txt: damaged, or no trace: not a complete JSON text (Expecting value: line 1 column 1 (char 0))
+    prophet-mx report: error: notes.txt: damaged, or not a trace: not a complete JSON text (Expecting value: line 1 column 1 (char 0))
 report job.json
     prophet-mx report: error: job.json: not a trace of prophet_mx; PROPHET_TIMELINE=trace.json makes a job write one
 report trace.json -o trace.json

@@ -28,7 +28,7 @@ def test_the_variables_of_a_job(change, status, part):
 def test_an_endpoint_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if it were not installed
     found = only(check_settings(Job({"PROPHET_METRICS_PORT": "9400"})))
-    assert found.status == ERROR and "prophet_mx[metrics]" in found.do
+    assert found.status == ERROR and "prometheus_client>=0.14" in found.do
 
 
 def test_the_limit_of_open_files():

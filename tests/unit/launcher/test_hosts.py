@@ -18,7 +18,7 @@ def test_host_file():
     [
         ("", ["hosts", "names no host"]),
         ("# nothing", ["hosts", "names no host"]),
-        ("a\n\na slots=2", ["hosts, line 3", "a is there twice"]),
+        ("a\n\na slots=2", ["hosts, line 3", "a appears twice"]),
         ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
         ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
         ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
@@ -60,7 +60,7 @@ def test_a_list_of_hosts_says_the_same_as_a_file(parts):
         ("a:0", ["'a:0'", "1 to 512"]),
         ("a:513", ["'a:513'", "1 to 512"]),
         ("a:two", ["'a:two'"]),
-        ("a,b:2,a:2", ["a is twice in 'a,b:2,a:2'", "a:N"]),
+        ("a,b:2,a:2", ["a appears twice in 'a,b:2,a:2'", "a:N"]),
         ("::1", ["'::1'"]),
         ("-oProxyCommand=id", ["'-oProxyCommand=id'"]),
         ("a b", ["'a b'"]),

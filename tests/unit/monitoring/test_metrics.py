@@ -121,9 +121,9 @@ def test_a_port_that_is_taken_names_the_setting():
         Metrics(Config(metrics_port=65535), 1)
 
 
-def test_without_the_package_the_extra_is_named(monkeypatch):
+def test_without_its_package_the_endpoint_is_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "prometheus_client", None)
-    with pytest.raises(ConfigError, match=r"metrics_port=9100 .*prophet_mx\[metrics\]"):
+    with pytest.raises(ConfigError, match=r"metrics_port=9100 .*pip install .prometheus_client"):
         Metrics(Config(metrics_port=9100), 0)
 
 

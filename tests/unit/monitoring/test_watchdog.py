@@ -13,11 +13,16 @@ READY = (2, 1, "ready", 60.0, None)
     "units, state, counts, verdict",
     [
         ([SENT, READY], Health(""), "1 in flight, 1 ready", "another worker has not sent its part"),
-        ([SENT, KEPT], Health(""), "2 in flight, 0 ready", "the bytes of 1 have not left: the server does not read"),
-        ([KEPT], Health("", True), "1 in flight, 0 ready", "the bytes of 1 are not acknowledged and sent again: the network to it is cut"),
-        ([SENT, KEPT], Health("its state is CLOSE"), "2 in flight, 0 ready", "the connection is gone (its state is CLOSE)"),
+        ([SENT, KEPT], Health(""), "2 in flight, 0 ready", "the bytes of 1 have not left: the server is not reading"),
+        (
+            [KEPT],
+            Health("", True),
+            "1 in flight, 0 ready",
+            "the bytes of 1 are resent and not acknowledged: the network to the server is cut",
+        ),
+        ([SENT, KEPT], Health("its state is CLOSE"), "2 in flight, 0 ready", "the connection is lost (its state is CLOSE)"),
         ([READY], Health(""), "0 in flight, 1 ready", "nothing is on its way to this server"),
-        ([(0, 1, "sent", 70.0, None)], None, "1 in flight, 0 ready", "cannot be told here"),
+        ([(0, 1, "sent", 70.0, None)], None, "1 in flight, 0 ready", "it is not known here"),
     ],
 )
 def test_where_the_bytes_are_tells_who_is_to_blame(units, state, counts, verdict):

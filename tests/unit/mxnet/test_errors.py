@@ -12,6 +12,6 @@ def test_errors_that_are_also_mxnet_s_can_be_copied_and_pickled():
     kinds = [kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__]
     assert len(kinds) == 5
     for kind in kinds:
-        error = kind("key 'a' is initialised already")
+        error = kind("key 'a' is already initialised")
         for made in (copy.copy(error), copy.deepcopy(error), pickle.loads(pickle.dumps(error))):
             assert type(made) is kind and isinstance(made, prophet_mx.KVStoreError) and str(made) == str(error)

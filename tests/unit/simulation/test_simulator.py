@@ -243,7 +243,7 @@ def test_schedulers_stay_consistent(checked):
 
 
 def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
-    """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other for ever."""
+    """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other forever."""
     profile = make_profile([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
     units = make_units(profile, 1)
 
@@ -427,7 +427,7 @@ def test_wrong_arguments_are_named():
     for units in ([], [Unit(0, 999, 0)], [Unit(0, 10**6, 2)], [Unit(1, 10**6, 0)], [Unit(0, 10**6, 0), Unit(0, 0, 0)]):
         with pytest.raises(ConfigError, match="allowed: "):
             simulate(ONE, cluster, "plain", units)
-    with pytest.raises(ProfileError, match="lacks compute times"):
+    with pytest.raises(ProfileError, match="no compute times"):
         simulate(GradientProfile("no times", [Gradient("a", 4, ready=0.0)], [[0]]), cluster)
 
 
