@@ -95,13 +95,13 @@ print("nobody waited")
 @pytest.mark.parametrize("workers,servers,kind", [(2, 1, "updates"), (4, 2, "strings")])
 def test_all_workers_take_the_orders_and_the_lead_limit_counts_again(workers, servers, kind):
     for worker in run_cluster(JOB, workers, servers, args=[kind]).workers:
-        assert "the order of 35 units follows the profile now" in worker.output, worker.output
+        assert "the order of 35 units now follows the profile" in worker.output, worker.output
         assert "limited again: True failure: none" in worker.output, worker.output
 
 
 def test_where_the_exchange_fails_training_goes_on_and_the_others_still_share_orders():
     outputs = sorted((worker.output for worker in run_cluster(JOB, 2, 1, args=["fails"]).workers), key=lambda text: "Traceback" in text)
-    assert "the order of 35 units follows the profile now" in outputs[0], outputs
+    assert "the order of 35 units now follows the profile" in outputs[0], outputs
     assert "limited again: True failure: none" in outputs[0], outputs
     assert outputs[1].count("scheduling has ended, training continues") == 1, outputs
     assert "failure: the exchange of orders: MXNetError" in outputs[1], outputs

@@ -56,7 +56,7 @@ def test_rank_0_decides_and_the_other_is_told_once(settings, other, policy, unit
     assert [result[:2] for result in results] == 2 * [[policy, str(units * ITERATIONS)]]
     if policy != "off":  # both have learned, and use rank 0's orders
         assert all(int(result[3]) > 0 for result in results)
-        assert all(f"the order of {units} units follows the profile now" in output for output in outputs)
+        assert all(f"the order of {units} units now follows the profile" in output for output in outputs)
         events = json.loads((tmp_path / "trace-1.json").read_text(encoding="utf-8"))
         assert events[0]["args"]["policy"] == policy and [event for event in events if event["name"].startswith("layer0")]
 

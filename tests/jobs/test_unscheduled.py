@@ -33,7 +33,7 @@ print("policy", kv.stats())
 
 def test_another_mxnet_is_refused_and_trains_unscheduled_with_the_policy_off():
     [worker] = run_cluster(OTHER_VERSION, 1, 1).workers
-    assert "refused: MXNet 1.8.0 is installed, but prophet_mx knows the engine layout of MXNet 1.9.x only" in worker.output
+    assert "refused: MXNet 1.8.0 is installed, but prophet_mx supports only the engine layout of MXNet 1.9.x" in worker.output
     assert "PROPHET_POLICY=off" in worker.output and "policy {'policy': 'off'}" in worker.output
 
 
