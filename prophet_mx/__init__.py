@@ -4,8 +4,8 @@
 >>> from prophet_mx import ScheduledKVStore
 >>> kv = ScheduledKVStore(mx.kv.create("dist_sync"))      # doctest: +SKIP
 
-MXNet itself is imported when :class:`ScheduledKVStore` is first used: importing it in a process whose ``DMLC_ROLE`` is
-``server`` or ``scheduler`` never returns, and the commands do not need it. Where MXNet is not installed, only the class is missing.
+MXNet itself is imported when :class:`ScheduledKVStore` is first used: its import never returns in a
+process whose ``DMLC_ROLE`` is ``server`` or ``scheduler``, and the commands do not need it. Without MXNet, only this class is missing.
 """
 
 from difflib import get_close_matches

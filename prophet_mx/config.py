@@ -112,28 +112,29 @@ _SETTINGS = {
 
 @dataclass(frozen=True)
 class Config:
-    """What a user may set.
+    """The settings of prophet_mx.
 
     Attributes
     ----------
     policy : which gradient goes first: one of :data:`prophet_mx.policies.POLICIES`, or ``off`` (plain dist_sync).
-    drain : how bytes that have left this worker are counted: ``tcp`` (acknowledged bytes of its own connections), ``nic``
+    drain : how to count the bytes that have left this worker: ``tcp`` (acknowledged bytes of its own connections), ``nic``
         (counters of the network interface), ``predicted`` (bytes / rate); ``auto`` takes the first that works here.
-    bandwidth : bytes/s to start from, None to measure.
-    message_cost : seconds that a message takes a worker while all workers send as many as they can, None to measure.
-    unit : bytes that large gradients are cut into, None to derive it from the link.
+    bandwidth : bytes/s from this worker to one server, to start from; None to measure it.
+    message_cost : seconds that a worker spends on a message while all workers send as fast as they can; None to measure it.
+    unit : bytes per slice of a large gradient; None to derive it from the link.
     window : bytes in flight to a server above which nothing more is released, None to derive it from the link.
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
-    profile : file that the profile is read from, if it is there, and kept in by rank 0; None for none.
+    profile : file to read the profile from, if it exists; rank 0 also keeps it there. None for none.
     warmup : iterations whose ready times make the first profile.
-    log_level : from which level on prophet_mx logs, None to leave that to the program.
+    log_level : the lowest level that prophet_mx logs; None to leave that to the program.
     log_every : iterations between two lines of statistics in the log, 0 for none.
     metrics_port : a worker's Prometheus endpoint listens on this port plus its rank; None for no endpoint.
     metrics_host : address it listens on.
-    timeline : file that a trace of the job is written to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
-    timeline_limit : bytes that this file may take; from half of it on, only some iterations are written.
-    stall_warn : seconds without any answer, while gradients wait, after which the log says what waits for whom; None for never.
-    stall_abort : seconds of the same after which the process ends with stack traces and exit code 75; None for never.
+    timeline : file to write a trace of the job to, one per rank (``trace.json``: ``trace-0.json``, ...); None for none.
+    timeline_limit : the largest size of this file in bytes; once half of it is used, only some iterations are written.
+    stall_warn : seconds without an answer, while gradients wait, after which the log reports what is waiting and for which processes;
+        None for never.
+    stall_abort : seconds without an answer after which the process ends with stack traces and exit code 75; None for never.
 
     Raises
     ------

@@ -6,15 +6,15 @@ class ProphetError(Exception):
 
 
 class MXNetMissingError(ProphetError, ImportError):
-    """MXNet is not installed, and was needed; the message names the extra that installs it."""
+    """MXNet is needed and is not installed; the message says how to install it."""
 
 
 class MissingPackageError(ProphetError, ImportError):
-    """A package that is not always needed is not installed; the message names the extra that installs it."""
+    """An optional package is needed and is not installed; the message says how to install it."""
 
 
 class UnsupportedMXNetError(ProphetError):
-    """The installed MXNet is one whose engine layout is not known."""
+    """The engine layout of the installed MXNet is not known."""
 
 
 class ConfigError(ProphetError, ValueError):
@@ -22,22 +22,22 @@ class ConfigError(ProphetError, ValueError):
 
 
 class KVStoreError(ProphetError, ValueError):
-    """A call to :class:`~prophet_mx.ScheduledKVStore` that cannot be carried out; nothing was sent.
+    """A call to :class:`~prophet_mx.ScheduledKVStore` cannot be carried out; nothing was sent.
 
-    Where MXNet raises for the same call, it is also an instance of what MXNet raises, such as ``mx.MXNetError``.
+    If MXNet raises an error for the same call, this one is also an instance of that class, such as ``mx.MXNetError``.
     """
 
 
 class CollectiveError(ProphetError, RuntimeError):
-    """Gradients cannot be reduced: another rank has ended or did not come, or a gradient is missing."""
+    """Gradients cannot be reduced: another rank has ended or does not take part, or a gradient is missing."""
 
 
 class ProfileError(ProphetError, ValueError):
-    """A profile that is empty, truncated or inconsistent."""
+    """A profile is empty, truncated or inconsistent."""
 
 
 class TraceError(ProphetError, ValueError):
-    """A trace that is damaged, is not one of the timeline's, or shows too little."""
+    """A trace is damaged, was not written by prophet_mx, or is too short."""
 
 
 class LaunchError(ProphetError):
@@ -45,4 +45,4 @@ class LaunchError(ProphetError):
 
 
 class SimulationError(ProphetError):
-    """A simulated job came to a standstill: a fault of the scheduler that was simulated."""
+    """A simulated job came to a standstill: a fault in the scheduler."""

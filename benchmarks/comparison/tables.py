@@ -10,6 +10,7 @@ from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
 
 About = Mapping[str, Any]  # see metadata.py
+SHOWN = {"pushpull": "plain dist_sync"}  # in pages, the baseline has one name
 
 
 def detail(rows: Sequence[JobRow], about: About) -> str:
@@ -69,7 +70,7 @@ def column(method: str, about: About) -> str:
     if method in about.get("labels", {}):
         return str(about["labels"][method])
     tuned = any(method in methods for methods in about.get("best", {}).values())
-    return f"{family(method)}, tuned" if tuned else method
+    return f"{family(method)}, tuned" if tuned else SHOWN.get(method, method)
 
 
 def compact(rows: Sequence[JobRow], about: About) -> str:
@@ -154,7 +155,8 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
 
 def _rank(ours: str, cells: int, same: int, slower: Sequence[str]) -> str:
     text = (
-        f"- Of {_number(cells, 'cell')}, `{ours}` is the fastest in {cells - same - len(slower)}, not to be told from the fastest in {same}"
+        f"- Of {_number(cells, 'cell')}, `{ours}` is the fastest in {cells - same - len(slower)}, within measurement error of the fastest "
+        f"in {same}"
     )
     return text + (f", and slower in {len(slower)}: {'; '.join(slower)}." if slower else ", and slower in none.")
 

@@ -293,7 +293,7 @@ class ScalarLogger:
 
     Parameters
     ----------
-    kv : the store, or a ScheduledOptimizer. One whose traffic is not scheduled gives only the time of an iteration.
+    kv : the store, or a ScheduledOptimizer. If its traffic is not scheduled, only the time of an iteration is written.
     writer : anything with ``add_scalar(tag, value, step)``: the SummaryWriter of tensorboardX, of PyTorch, of mxboard.
     every : iterations between two points.
 

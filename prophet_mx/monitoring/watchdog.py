@@ -179,7 +179,7 @@ class Watchdog:
         os._exit(self._code)
 
     def _report(self, waiting: int) -> str:
-        """What waits for whom, in lines."""
+        """What is waiting, and for which processes, in lines."""
         units = self._driver.waiting()
         health = [(connection, connection.health()) for connection in self._connections]
         subject = f"{waiting} requests are waiting" if waiting else f"the program is waiting for {self._blocked}"

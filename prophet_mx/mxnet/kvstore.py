@@ -46,20 +46,20 @@ class ScheduledKVStore(KVStore):
     Parameters
     ----------
     kv : the store to wrap, from ``mx.kv.create``. The wrapper takes it over: use only the wrapper afterwards. Stores that are not
-        scheduled (local, device, dist_async, ``p3``) behave as without the wrapper.
-    **settings : fields of :class:`~prophet_mx.Config`; each wins over its ``PROPHET_`` environment variable. From the first push on,
-        ``policy``, ``unit``, ``bandwidth`` and ``warmup`` are rank 0's on all workers.
+        scheduled (local, device, dist_async, ``p3``) work as they do without the wrapper.
+    **settings : fields of :class:`~prophet_mx.Config`; each overrides its ``PROPHET_`` environment variable. From the first push on,
+        all workers use rank 0's ``policy``, ``unit``, ``bandwidth``, ``message_cost`` and ``warmup``.
 
     Raises
     ------
     ConfigError
         a setting is wrong.
     ProfileError
-        the file that ``profile`` names holds no profile.
+        the file named by ``profile`` does not contain a profile.
     KVStoreError
-        ``kv`` is not a native MXNet store, or is wrapped already, or a thread cannot be started.
+        ``kv`` is not a native MXNet store or is already wrapped, or a thread cannot be started.
     UnsupportedMXNetError
-        this MXNet's engine is not one the compiled core knows.
+        the compiled core does not know this MXNet's engine.
 
     >>> import mxnet as mx
     >>> kv = ScheduledKVStore(mx.kv.create("dist_sync"))                    # doctest: +SKIP
@@ -69,7 +69,7 @@ class ScheduledKVStore(KVStore):
     automatic = False  # made by prophet_mx.mxnet.automatic: the script may still wrap it itself, as if it were a plain store
 
     def __init__(self, kv: KVStore, **settings: Any) -> None:
-        # First of all: __del__ runs also when this raises, and must find a handle that is safe to free.
+        # First: __del__ runs also when this raises, and must find a handle that is safe to free.
         self.handle = KVStoreHandle()
         self._path: Optional[ScheduledPath] = None
         self._config, notes = Config.read(**settings)
@@ -179,7 +179,7 @@ class ScheduledKVStore(KVStore):
         Raises
         ------
         KVStoreError
-            this is no optimizer or one that cannot be pickled, or gradients are sliced already and it is not known to be exact on
+            this is not an optimizer or cannot be pickled, or gradients are already sliced and it is not known to be exact on
             slices. Nothing was sent.
         """
         if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
@@ -346,18 +346,18 @@ class ScheduledKVStore(KVStore):
     # -- the timeline --------------------------------------------------------------------------------------------------------
 
     def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
-        """Write a trace of the job from now on, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
+        """Start writing a trace of the job, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
 
         Parameters
         ----------
         path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
             ``{rank}`` is replaced. An old file of this name is replaced.
-        limit : bytes that it may take (``Config.timeline_limit`` by default). From half of that on, only some iterations are written.
+        limit : its largest size in bytes (default: ``Config.timeline_limit``). Once half of it is used, only some iterations are written.
 
         Returns
         -------
         str
-            the path of the file, which is valid JSON after every write, some times a second.
+            the path of the file, which is valid JSON after every write, several times a second.
 
         Raises
         ------
@@ -387,19 +387,18 @@ class ScheduledKVStore(KVStore):
             self._path.parameters.compression = self._compression
 
     def stats(self) -> Dict[str, Any]:
-        """What the scheduler did and learned so far.
+        """What the scheduler has done and learned so far.
 
         Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
-        ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (what left with them;
-        the rest left one by one); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
+        ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (sent as part of a block;
+        the rest was sent unit by unit); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
         (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
-        ``first_ahead`` (mean bytes that were sent and not answered on its link when it became ready: what was in front of it);
+        ``first_ahead`` (mean bytes that were sent and not yet answered on its link when it became ready);
         ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server);
-        ``message_seconds`` (what a message takes a worker while all workers send as many as they can, 0 if that was not measured);
-        ``unit_bytes`` (what large gradients are cut into, 0 if they are whole); ``steps`` (list of lists of parameter names) and
+        ``message_seconds`` (a worker's time for a message while all workers send as fast as they can, 0 if not measured);
+        ``unit_bytes`` (size of a slice of a large gradient, 0 if none is sliced); ``steps`` (list of lists of parameter names) and
         ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned; ``failure`` (the internal error
-        that ended scheduling, in words, '' without one). Only ``policy`` ("off") where nothing is
-        scheduled.
+        that ended scheduling, in words; '' without one). If nothing is scheduled, only ``policy`` ("off").
         """
         return {"policy": "off"} if self._path is None else self._path.stats()
 

@@ -1,7 +1,7 @@
 """How a process with scheduled stores ends, whichever way it does, and what its forks inherit.
 
 MXNet drops ops that are still queued when it shuts down, and waits for the other workers while it frees a store. So everything held is
-released first, what was pushed is waited for, and from then on an alarm without Python tells for whom the process waits.
+released first, what was pushed is waited for, and from then on an alarm without Python names the processes that it waits for.
 """
 
 import _thread

@@ -18,7 +18,7 @@ ANSWERS = "which parameters were used"  # what the unit is called that tells all
 
 
 class Stats(TypedDict, total=False):
-    """What :meth:`ScheduledOptimizer.stats` gives. Only ``policy`` where DistributedDataParallel does everything itself.
+    """The result of :meth:`ScheduledOptimizer.stats`. Only ``policy`` if DistributedDataParallel does everything itself.
 
     Attributes
     ----------
@@ -27,16 +27,16 @@ class Stats(TypedDict, total=False):
     units, bytes : collectives that are done, and their payload.
     wait_seconds : sum over units, from ready here until started.
     first_wait : mean seconds from ready here until summed up of the most urgent unit.
-    first_ahead : mean bytes that were started and not summed up when it became ready: what was in front of it.
-    stalled_seconds : for which the program has waited for gradients.
+    first_ahead : mean bytes that were started and not yet summed up when it became ready, and so were ahead of it.
+    stalled_seconds : time that the program has spent waiting for gradients.
     utilisation : share of ``rates`` that was used while a unit was ready whose turn it was, 0 to 1.
-    rates : bytes/s of payload that the plan counts on, in a list; 0 until that is measured.
-    startup_seconds : what a collective takes from one to the next at the least; 0 until that is measured.
+    rates : bytes/s of payload that the plan assumes, in a list; 0 until measured.
+    startup_seconds : the least time from one collective to the next; 0 until measured.
     unit_bytes : payload of the largest collective of an iteration.
     planned_units, plans : collectives of an iteration, and how many plans were made of profiles so far.
     steps : lists of names of the parameters whose gradients become ready together; empty until learned.
     step_times : seconds after the iteration's first ready gradient, for each step.
-    failure : why gradients cannot be reduced any more, in words; empty without one.
+    failure : why gradients can no longer be reduced, in words; '' if they can.
     """
 
     policy: str

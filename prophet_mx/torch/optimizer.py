@@ -36,22 +36,22 @@ FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
 class ScheduledOptimizer(torch.optim.Optimizer):
     """Runs an optimizer so that gradients travel in the order in which the next forward needs them.
 
-    ``step()`` returns at once. A parameter is updated by the user's own optimizer when the sum of its gradients has arrived, and whoever
-    uses it before waits for that. All results are those of DistributedDataParallel.
+    ``step()`` returns at once. The user's own optimizer updates a parameter when the sum of its gradients has arrived; code that
+    uses the parameter earlier waits for the update. All results are those of DistributedDataParallel.
 
     Parameters
     ----------
     model : a module, or a DistributedDataParallel around one.
-    optimizer : of the model's parameters; its groups and its state are shared.
-    find_unused_parameters : whether some parameters may get no gradient in an iteration; None for a DistributedDataParallel's own setting.
-    broadcast_buffers : whether each forward in training starts with rank 0's buffers; for a plain module only.
+    optimizer : an optimizer of the model's parameters; the two share its groups and its state.
+    find_unused_parameters : whether some parameters may get no gradient in an iteration; None for what the DistributedDataParallel has.
+    broadcast_buffers : whether each forward in training starts with rank 0's buffers; only for a plain module.
     process_group : the ranks that train together, None for all (or the DistributedDataParallel's own).
-    settings : fields of :class:`~prophet_mx.Config`, such as ``policy``, ``unit``, ``warmup``; else from ``PROPHET_`` variables.
+    settings : fields of :class:`~prophet_mx.Config`, such as ``policy``, ``unit``, ``warmup``; each overrides its ``PROPHET_`` variable.
 
     Raises
     ------
     ConfigError
-        a setting has a wrong value, the ranks differ, or the model or the optimizer cannot be scheduled.
+        a setting has a wrong value, the ranks have different settings, or the model or the optimizer cannot be scheduled.
     """
 
     # So that GradScaler unscales gradients and looks for infinite ones itself: it would tell a fused optimizer of them by attributes, which
@@ -162,12 +162,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._exchange.zero_grad(set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
-        """Ask for the update of all parameters that have gradients, with the hyperparameters of this moment, and return.
+        """Start the update of all parameters that have gradients, with the current hyperparameters, and return.
 
         Raises
         ------
         CollectiveError
-            backward gave some parameters no gradient, or gradients cannot be reduced any more.
+            backward made no gradient for some parameters, or gradients can no longer be reduced.
         """
         if self._exchange is None:
             return self.optimizer.step(closure)
@@ -191,20 +191,20 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     # -- what it has besides -----------------------------------------------------------------------------------------------
 
     def no_sync(self) -> ContextManager[None]:
-        """A context in which backward only adds to the gradients here; a DistributedDataParallel's ``no_sync()`` does the same."""
+        """A context in which backward only accumulates gradients on this rank; a DistributedDataParallel's ``no_sync()`` does the same."""
         if self._exchange is None:
             raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
         return self._model.no_sync()
 
     def synchronize(self) -> None:
-        """Return when all updates that ``step()`` has asked for are done. Whoever looks at a parameter waits for its own anyway."""
+        """Return when all updates that ``step()`` has started are done. Reading a parameter waits for its update in any case."""
         if self._exchange is not None:
             self._exchange.synchronize()
 
     # -- what it shows -----------------------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """What this rank has reduced, learned and waited for so far; nothing is waited for. The keys are those of
+        """What this rank has reduced, learned and waited for so far; returns at once. The keys are those of
         :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
         if self._monitor is None:
             return {"policy": OFF}
@@ -215,18 +215,18 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         return {} if self._monitor is None else self._monitor.snapshot()
 
     def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
-        """Write a trace of this rank from the next iteration on, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
+        """Start writing a trace of this rank with the next iteration, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
 
         Parameters
         ----------
         path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
             ``{rank}`` is replaced. An old file of this name is replaced.
-        limit : bytes that it may take (``Config.timeline_limit`` by default). From half of that on, only some iterations are written.
+        limit : its largest size in bytes (default: ``Config.timeline_limit``). Once half of it is used, only some iterations are written.
 
         Returns
         -------
         str
-            the path of the file, which is valid JSON after every write, some times a second.
+            the path of the file, which is valid JSON after every write, several times a second.
 
         Raises
         ------
