@@ -1,12 +1,15 @@
-# prophet_mx with MXNet 1.9.1: built and ready to train, for 'make demo' and for 'make test'.
+# prophet_mx with MXNet 1.9.1, built and ready to train.
 #
 #   docker build -t prophet-mx .                                                            MXNet for CUDA 11.2
-#   docker run --rm --gpus all prophet-mx make demo
+#   docker run --rm --gpus all prophet-mx prophet-mx doctor
+#   docker run --rm --gpus all prophet-mx prophet-mx launch -n 2 -s 1 --gpus-per-worker 1 -- python \
+#     examples/mxnet-image-classification/train_imagenet.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1 --gpus 0
+#   ('make demo' and 'make test' train on the CPU, with this image too.)
 #
 #   docker build -t prophet-mx-cpu --build-arg BASE=ubuntu:20.04 --build-arg MXNET=cpu .    MXNet for CPUs, a small image
 #   docker run --rm prophet-mx-cpu make test
 #
-# A job of your own, the scheduler's port and all others on the machine's own network:
+# A job of your own, on the machine's own network, which the other hosts reach:
 #   docker run --rm --gpus all --network host -v "$PWD":/job -w /job prophet-mx prophet-mx launch -n 2 -s 1 -- python train.py
 
 # The runtime image has cuDNN 8 and NCCL 2, which MXNet's CUDA wheel needs. Ubuntu 20.04's own Python, 3.8, is one that MXNet runs on.

@@ -352,6 +352,28 @@ def trainer_on_worker(job):
     job.case("sums", sums)
 
 
+def trainer_adding_up(job):
+    def accumulated():
+        """Gradients of two batches are added up by grad_req="add", as docs/getting-started.md has it."""
+        mx.random.seed(job.seed)
+        net = gluon_net("adding_")
+        net.initialize(mx.init.Xavier())
+        params = net.collect_params()
+        params.setattr("grad_req", "add")
+        made = gluon.Trainer(params, "sgd", {"learning_rate": 0.1, "momentum": 0.9}, kvstore=job.store)
+        loss = gluon.loss.SoftmaxCrossEntropyLoss()
+        for step in range(EPOCHS * BATCHES):
+            for part in range(2):
+                with autograd.record():
+                    value = loss(net(mx.nd.array(job.rows(BATCH, 3, 8, 8, salt=2 * step + part))), mx.nd.array(job.labels(BATCH)))
+                value.backward()
+            made.step(2 * BATCH * job.store.num_workers)
+            params.zero_grad()
+        return {name: value.data() for name, value in params.items()}, trained(net)
+
+    job.case("accumulated", accumulated)
+
+
 def trainer_sparse(job):
     """Parameters with sparse values next to dense ones."""
 
@@ -555,6 +577,7 @@ GROUPS = {
         module_on_worker,
         trainer_on_store,
         trainer_on_worker,
+        trainer_adding_up,
         trainer_sparse,
         loops,
         compression,
