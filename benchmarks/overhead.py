@@ -96,7 +96,7 @@ def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
         raise RuntimeError(f"the job ended with {result.exit_code}\n{result.logs()}")
     found = [json.loads(line[len(MARK) :]) for process in result.processes for line in process.output.splitlines() if line.startswith(MARK)]
     if len(found) != options.workers:
-        raise RuntimeError(f"{len(found)} of {options.workers} workers told their result\n{result.logs()}")
+        raise RuntimeError(f"{len(found)} of {options.workers} workers reported their result\n{result.logs()}")
     return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
 
 

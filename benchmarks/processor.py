@@ -4,8 +4,8 @@
 
 Runs one job per cell and method under ``perf record`` (Debian: linux-perf), which notes 499 times a second what each core runs, and
 counts the samples of the measured iterations. Prints a table in milliseconds of processor time per iteration, all workers and all servers
-together; time that the machine's host took counts for whoever ran then. Results are written as by benchmarks.run. The exit code is 1 if a
-job failed, 3 without the privileges that namespaces need.
+together; time that the machine's host took counts for the process that ran then. Results are written as by benchmarks.run. The exit code is
+1 if a job failed, 3 without the privileges that namespaces need.
 """
 
 import argparse

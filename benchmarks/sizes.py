@@ -1,4 +1,4 @@
-"""What is chosen by itself against the best of a sweep of sizes, in the simulator, from 2 to 1,000 workers.
+"""Compares the automatic sizes with the best of a sweep of sizes, in the simulator, from 2 to 1,000 workers.
 
     python -m benchmarks.sizes
     python -m benchmarks.sizes --cells workers=2,servers=1 --cells model=vgg16,rate=10Gbit,message=20us
@@ -75,7 +75,7 @@ class Cell(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Bytes; 0 is what is chosen by itself."""
+    """Bytes; 0 for the automatic size."""
 
     unit: int = 0
     window: int = 0

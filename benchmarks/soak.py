@@ -231,7 +231,7 @@ def soak(minutes: float, seed: int, pace: float, iterations: Optional[int] = Non
     with tempfile.TemporaryDirectory(prefix="prophet-soak-") as folder, network() as namespace:
         prefix = ["ip", "netns", "exec", namespace] if namespace else []
         if iterations:
-            Path(folder, "stop").write_text(str(iterations))  # nothing goes wrong any more once a job knows where to stop
+            Path(folder, "stop").write_text(str(iterations))  # no more faults once a job knows where to stop
             print(f"soak: {iterations} iterations, no faults", flush=True)
         else:
             print(f"soak: {minutes:g} minutes, seed {seed}, {'with' if namespace else 'without'} rate changes", flush=True)

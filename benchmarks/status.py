@@ -18,7 +18,7 @@ from .questions import QUESTIONS, Question
 
 
 class Status(NamedTuple):
-    """``changes``: the commits since then that could alter a result, as ``HASH SUBJECT``; ``unknown``: why that cannot be told."""
+    """``changes``: the commits since then that could alter a result, as ``HASH SUBJECT``; ``unknown``: why that is not known."""
 
     question: str
     commit: str
@@ -31,7 +31,7 @@ class Status(NamedTuple):
         """What a reader of the result has to know; '' if it is that of the present code."""
         notes = ["Made with changes that are in no commit."] if self.dirty else []
         if self.unknown:
-            notes.append(f"Whether the code has changed since cannot be told: {self.unknown}.")
+            notes.append(f"Whether the code has changed since is not known: {self.unknown}.")
         elif self.changes:
             number = len(self.changes)
             notes.append(f"{number} later commit{'s' * (number > 1)} could alter this result, the last one: {self.changes[0]}.")

@@ -1,6 +1,6 @@
-"""Output of several processes on one stream: whole lines, each with the name of its process; progress bars stay bars.
+"""Output of several processes on one stream: whole lines, each with the label of its process; progress bars stay bars.
 
-A program draws a progress bar by writing ``\\r`` and the line anew. What a ``\\r`` overwrites is never seen on a terminal for long,
+A program draws a progress bar by writing ``\\r`` and the line again. What a ``\\r`` overwrites is never seen on a terminal for long,
 and in a log it would be noise, so only two things count: the *newest state* of a line that is being redrawn, and the *final line*.
 """
 

@@ -1,4 +1,4 @@
-"""Which parameters each iteration pushes, and a word in the log when that changes: buckets, frozen layers, parameters added later."""
+"""Which parameters each iteration pushes, and a log line when that changes: buckets, frozen layers, parameters added later."""
 
 import logging
 from typing import Optional, Set

@@ -1,6 +1,6 @@
 """What an operator sees of a running job: log lines, a Prometheus endpoint, TensorBoard scalars.
 
-All three show the same numbers, those of :func:`between`: what the scheduler's counters say of the time from one sample to a later
+All three show the numbers of :func:`between`: the change of the scheduler's counters from one sample to a later
 one. Samples are taken in the caller's thread when an iteration begins, so the store is never called from two threads; the
 endpoint's thread reads the newest sample, and is joined when the store is closed.
 """
@@ -33,9 +33,9 @@ class _WhenUnhandled(logging.StreamHandler):  # type: ignore[type-arg]    # gene
 
 
 def set_up_logging(config: Config) -> None:
-    """Make the logger ``prophet_mx`` as ``log_level`` says; lines of statistics that are asked for are shown in any case.
+    """Set the logger ``prophet_mx`` to ``log_level``. Lines of statistics that a setting asks for are shown in any case.
 
-    Without either setting nothing is touched: logging is the program's own business.
+    Without either setting nothing changes: the program configures its own logging.
     """
     level = config.log_level or ("info" if config.log_every else None)
     if level is None:
@@ -48,7 +48,7 @@ def set_up_logging(config: Config) -> None:
 
 
 class Counting(Protocol):
-    """Whoever counts: a :class:`prophet_mx._core.Driver`, or an adapter that has none."""
+    """A source of counters: a :class:`prophet_mx._core.Driver`, or an adapter that has none."""
 
     def snapshot(self) -> Dict[str, Any]:
         """Counters and links at this moment, under the names of :meth:`prophet_mx._core.Driver.snapshot`; ``stalled_seconds``, and what

@@ -1,7 +1,7 @@
 """The timeline: a trace of every unit, step, block and iteration of a running job, for Perfetto, Chrome and ``prophet-mx report``.
 
 The compiled recorder keeps events in a buffer of fixed size; a thread, which exists only while the timeline is on, turns them into text
-and writes them four times a second. What the file may take is limited: the more of it is used up, the fewer iterations are written.
+and writes them four times a second. The file's size is limited: the more of it is used, the fewer iterations are written.
 
 =================== ===============================================
 of the limit used    iterations that are written
@@ -60,7 +60,7 @@ class Recorded(Protocol):
         """The recorder's new events as JSON objects, each with ``,\\n`` before it. ``labels`` are the units' names."""
 
     def unit_facts(self, unit: int) -> Dict[str, Any]:
-        """What is fixed about a unit: ``bytes``, ``rank`` and what else is to be told."""
+        """The fixed facts about a unit: ``bytes``, ``rank`` and others."""
 
 
 def wanted(path: str, limit: Optional[int], usual: Config) -> Config:
@@ -202,7 +202,7 @@ class Timeline:
             self._guarded(self._flush)
 
     def _guarded(self, write: Callable[[], None]) -> None:
-        """Training goes on, whatever happens to the trace."""
+        """An error in the trace must not stop training."""
         try:
             write()
         except Exception as error:  # pylint: disable=broad-except

@@ -88,7 +88,7 @@ def load_trace(path: str) -> Trace:
     Raises
     ------
     TraceError
-        it cannot be read, is no complete JSON, or no trace of prophet_mx.
+        it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
     """
     try:
         with open(path, encoding="utf-8") as file:

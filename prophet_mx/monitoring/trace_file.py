@@ -59,7 +59,7 @@ class TraceFile:
         self.bytes += len(events)
 
     def close(self) -> None:
-        """Nothing is written any more. May be called again."""
+        """Write nothing from now on. May be called again."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -4,7 +4,7 @@ A *round* is one pass through the order of all units. In it each unit becomes re
 
 Contract: :meth:`Traffic.ready` is called in the threads that make gradients, :meth:`Traffic.started` in the one thread that starts
 collectives, :meth:`Traffic.landed` in the one that sees them end. Each writes attributes of its own, so there is no lock. A unit becomes
-ready again only after its ``landed()`` has returned. Whoever reads meanwhile gets numbers that differ by a unit or so.
+ready again only after its ``landed()`` has returned. A thread that reads at the same time gets numbers that differ by a unit or so.
 """
 
 import time

@@ -2,14 +2,14 @@
 the units.
 
 It is done when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0
-decides, service keys that it initialises carry what it decides to the others, and the slices are initialised from the servers' own
+decides, service keys that it initialises carry its decisions to the others, and the slices are initialised from the servers' own
 values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
 
-The first thing that rank 0 tells is its settings (shared_settings.py). Up to there a worker does the same whatever its own are, and
-afterwards all go by rank 0's: which steps follow never depends on what one worker has alone.
+Rank 0 sends its settings first (shared_settings.py). Until a worker has them, its own settings do not change what it does; afterwards all
+workers follow rank 0's. So the steps that follow never depend on the settings of one worker.
 
-The orders (see planning/orders.py) are agreed on in the same moment if rank 0 has a profile from an earlier job. Later the workers cannot
-meet like this: they need not call the store in the same order, so that one could wait for what the other sends only after it; see
+If rank 0 has a profile from an earlier job, the workers also agree on the orders at this moment (see planning/orders.py). Later they cannot
+meet like this: they may call the store in different orders, so one could wait for a message that another sends only after its own; see
 order_exchange.py.
 """
 

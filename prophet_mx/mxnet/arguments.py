@@ -1,8 +1,8 @@
 """What a caller hands to a scheduled store, checked before anything is sent. Every error is a :class:`~prophet_mx.KVStoreError`, and the
 store is then as it was before the call.
 
-MXNet itself leaves much of this to the servers: a wrong size or an object that is no optimizer ends a server process, after which all
-workers wait forever. What MXNet refuses by itself is refused here with an error that is also MXNet's (errors.py).
+MXNet itself leaves much of this to the servers: a wrong size or an object that is not an optimizer ends a server process, after which all
+workers wait forever. If MXNet itself refuses a call, the error raised here is also an instance of MXNet's (errors.py).
 """
 
 import math

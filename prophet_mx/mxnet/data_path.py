@@ -88,7 +88,7 @@ class ScheduledPath:
         self.in_order = False
         self._key_sets = KeySets()
         self._iteration = 0
-        self._clock = -1  # gradient whose pushes the exchange of orders goes by
+        self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
         self._exchange: Optional[OrderExchange] = None
         self._agreed: Optional[Agreement] = None
         self._pid = os.getpid()
@@ -145,7 +145,7 @@ class ScheduledPath:
             self._key_sets.iteration_ends(ended, self.parameters.pushed_in(ended))
             self._metrics.iteration(self._iteration, self.driver)
             self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes, self.parameters.unit_gradients)
-        except Exception as error:  # nothing of ours may stop training
+        except Exception as error:  # an error in prophet_mx must not stop training
             self.driver.record(False)
             self._fail("the profile", error)
 
@@ -214,7 +214,7 @@ class ScheduledPath:
                 self._timeline.note(f"{what} {value}")
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
-        """Call a part of ours whose errors must not reach the caller; None if it failed."""
+        """Call a part of prophet_mx whose errors must not reach the caller; None if it failed."""
         try:
             return function()
         except Exception as error:
@@ -332,7 +332,7 @@ class ScheduledPath:
             self.watchdog.close()
 
     def stop(self) -> None:
-        """Release everything held and hold nothing any more; what is on its way is still watched. May be called again."""
+        """Release all units and hold none from now on; requests on their way are still watched. May be called again."""
         if self.forked():
             return
         self.driver.stop()

@@ -1,4 +1,4 @@
-"""The errors of a store that are also what MXNet itself raises for the same call: a script's ``except mx.MXNetError`` goes on working.
+"""Errors of a store that are also instances of what MXNet raises for the same call: a script's ``except mx.MXNetError`` keeps working.
 
 They are :class:`~prophet_mx.KVStoreError`\\ s and stand apart from ``prophet_mx/errors.py``, which is imported where MXNet must not be.
 """
@@ -23,7 +23,7 @@ class KVStoreOverflowError(KVStoreError, OverflowError):
 
 
 class KVStoreAttributeError(KVStoreError, AttributeError):
-    """Something that is no optimizer."""
+    """An object that is not an optimizer."""
 
 
 class KVStorePicklingError(KVStoreError, pickle.PicklingError, AttributeError, TypeError):

@@ -84,7 +84,7 @@ class FirstPush:
             self._unschedule()
 
     def _tell(self, scheduled: bool, config: Config) -> bool:
-        """Say in the log what is not as this worker's own settings have it. Whether that is anything."""
+        """Log which of this worker's own settings are not in force; whether there are any."""
         changed = differences(self.config, config)
         if not scheduled and config.policy != "off" and self.path is not None:
             logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", self._store.rank, NAIVE)
@@ -97,7 +97,7 @@ class FirstPush:
         return nullcontext() if self.path is None else self.path.watchdog.blocked(OTHERS)
 
     def _unschedule(self) -> None:
-        """From here on as if it had never been scheduled."""
+        """Continue as if the store had never been scheduled."""
         if self.path is not None:
             self.path.close()
         self.path = None

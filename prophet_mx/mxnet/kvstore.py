@@ -1,7 +1,7 @@
 """ScheduledKVStore: MXNet's KVStore API.
 
-A dense parameter of a ``dist_sync`` store takes the scheduled path (data_path.py): its gradient is copied into a buffer of ours, and
-the wrapped store sends that buffer when the compiled scheduler says so. Everything else goes straight to the wrapped store.
+A dense parameter of a ``dist_sync`` store takes the scheduled path (data_path.py): its gradient is copied into a buffer of the wrapper, and
+the wrapped store sends that buffer when the compiled scheduler releases it. Everything else goes straight to the wrapped store.
 
 Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread. No call waits for the network, except those that do so
 in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
@@ -148,8 +148,8 @@ class ScheduledKVStore(KVStore):
         self._register(key, value)
 
     def _check_new(self, key: Any) -> None:
-        """Since the workers have met there are keys of ours, also where nothing is scheduled: none is made again, and a text key has
-        another number than it would have without them, which is right only if the optimizer on the servers knows ours."""
+        """Once the workers have met, keys of prophet_mx exist, even if nothing is scheduled. They must not be made again. They also shift
+        the number of a new string key, which is right only if the optimizer on the servers knows them."""
         if not self._met:
             return
         for name in as_list(key):
@@ -165,7 +165,7 @@ class ScheduledKVStore(KVStore):
             super()._barrier()
 
     def _watched(self, what: str) -> ContextManager[None]:
-        """While the caller waits for this, the watchdog counts the time."""
+        """A context in which the watchdog counts the time that the caller waits for this."""
         return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
 
     def _register(self, key: Any, value: Any) -> None:
@@ -407,7 +407,7 @@ class ScheduledKVStore(KVStore):
         return {} if self._path is None else self._path.driver.snapshot()
 
     def close(self) -> None:
-        """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched any more. Called at exit; may
+        """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched. Called at exit; may
         be called again."""
         if self._path is not None:
             self._path.close()

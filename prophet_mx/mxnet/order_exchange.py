@@ -1,24 +1,24 @@
-"""How workers in the middle of a job come to share another total order, without any of them ever waiting for another.
+"""How the workers switch to another total order in the middle of a job, without ever waiting for each other.
 
-The layout is agreed on before anybody knows when gradients become ready, so the total order begins as the order of init. A profile
-gives a better one (planning/orders.py): workers that are not equally fast then send the same things at about the same time, and what one
-sends ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other forever.
+The workers agree on the layout before any of them knows when gradients become ready, so the total order begins as the order of init. A
+profile gives a better one (planning/orders.py): workers that are not equally fast then send the same things at about the same time, and
+what one sends ahead is what the others send next. But two workers with different total orders and lead limits could wait for each other
+forever.
 
-So with the pushes of one key, the *clock*, which every worker pushes equally often, each sends the same messages on a key of our own,
+One key is the *clock*: every worker pushes it equally often. With its pushes, each worker sends the same messages on a key of prophet_mx,
 in rounds:
 
-1. the orders: rank 0's, from its profile, if they are not those in use any more; zeros from the others, so that the sum is rank 0's.
-   Who has received new ones uses them, without a lead limit.
+1. the orders: rank 0's, from its profile, if they are no longer those in use; zeros from the others, so that the sum is rank 0's.
+   A worker that has received new ones uses them, without a lead limit.
 2. a report, some pushes later, and again: 0 from those who have received this round's orders, 1 from the others. When the sum is 0, all
    workers use the same orders, and the lead limit counts again.
 
-A worker without a lead limit makes nobody wait (see scheduler.pyx), and no message is waited for: whether one has come is looked at
-when the clock is pushed. Answers come in the order of the messages, so what a worker uses is never older than what its reports say.
+A worker without a lead limit makes no other worker wait (see scheduler.pyx). Workers do not wait for these messages either: they look for
+answers when they push the clock. Answers come in the order of the messages, so the orders in use are never older than those reported.
 
-A worker on which something of this fails still sends every message. One that did not would leave the others without answers: they would
-keep their orders, and no lead limit, which does no harm, but MXNet would wait for those answers as soon as it waits for everything, at the
-latest when it ends. What it sends are zeros: no orders, and a report that is true, as a worker that has failed holds nothing back by any
-order. So the others go on as before.
+A worker on which a part of this fails still sends every message. Otherwise the others would get no answers. They would keep their orders
+and have no lead limit, which does no harm, but MXNet would wait for the answers, at the end of the job at the latest. The failed worker
+sends zeros: no orders, and a report that is true, because it no longer holds anything back by any order. So the others continue as before.
 """
 
 from types import SimpleNamespace
@@ -96,7 +96,7 @@ class OrderExchange:
         Raises
         ------
         Exception
-            something failed, for the first time: the caller holds nothing back from now on, but goes on calling this.
+            something failed, for the first time: the caller holds nothing back from now on, but continues to call this.
         """
         self._pushes += 1
         within = (self._pushes - self._first) % ROUND if self._pushes >= self._first else -1

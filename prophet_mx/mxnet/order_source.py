@@ -19,7 +19,7 @@ class OrderSource:
         self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
 
     def new(self) -> Optional[Orders]:
-        """The orders that the profile gives; None if there is no profile yet, or they are about those given last."""
+        """The orders that the profile gives; None if there is no profile yet, or the orders are about the same as the last ones."""
         ready = self._learner.ready_times()
         if not ready:
             return None

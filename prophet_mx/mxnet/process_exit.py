@@ -38,21 +38,21 @@ def attend(store: mx.kvstore.KVStore, path: ScheduledPath) -> None:
 
 
 def let_go(store: mx.kvstore.KVStore) -> None:
-    """This store has no path any more."""
+    """This store no longer has a path."""
     _live.pop(store, None)
 
 
 def leave_alone(handle: mx.base.KVStoreHandle) -> None:
-    """When this store is freed, do not wait for the other workers: they may not come, or there is nobody to tell."""
+    """When this store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""
     check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
 
 
 def end(path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
-    """The end of a store that nobody refers to any more: its path is stopped and its handle freed, which waits for other workers.
+    """The end of a store without references: its path is stopped and its handle freed, which waits for other workers.
 
-    Who drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the middle of
-    anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which one of
-    the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
+    The thread that drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the
+    middle of anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which
+    one of the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
     """
     ending = _End(path, handle)
     if _collector != threading.get_ident() and not in_own_thread():
@@ -66,7 +66,7 @@ def end(path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
 
 
 class _End:
-    """Carried out once, by whoever is first; the others wait until it is over.
+    """Carried out once, by the thread that comes first; the others wait until it is done.
 
     Contract: uses none of the path's arrays. The collector may have freed them, as it finalises all that is garbage together.
     """

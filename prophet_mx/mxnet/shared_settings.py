@@ -1,7 +1,7 @@
 """The settings that are rank 0's for all workers: as numbers, which a message can carry, and in words for a worker whose own differ. Pure.
 
-What workers do together goes by these. All other settings are each worker's own: they change when its gradients leave, on which no result
-depends and no deadlock can come of (scheduler.pyx), or what it shows and writes.
+They control what the workers do together. All other settings are each worker's own: they change when its gradients leave, which cannot
+change a result or cause a deadlock (scheduler.pyx), or what it shows and writes.
 """
 
 import dataclasses

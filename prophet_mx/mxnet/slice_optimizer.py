@@ -1,8 +1,8 @@
 """The server side of sliced parameters: the user's optimizer, applied to a slice as it would be to the whole parameter.
 
-MXNet's server hands its optimizer the number of a key; learning-rate and weight-decay multipliers, and the count of updates that
-schedules and bias corrections use, go by that number. :class:`SliceOptimizer` gives a slice the number of its parameter and an update
-count of its own, so that every element gets exactly the update it would get in the whole array.
+MXNet's server passes the number of a key to its optimizer. Learning-rate and weight-decay multipliers depend on that number, and so does
+the count of updates that schedules and bias corrections use. :class:`SliceOptimizer` gives a slice the number of its parameter and an
+update count of its own, so that every element gets exactly the update it would get in the whole array.
 """
 
 import pickle

@@ -1,6 +1,6 @@
 """This process's TCP connections to the job's servers and scheduler, and how they are: what the watchdog looks at.
 
-ps-lite opens a connection once and never tells when it breaks: ZMQ connects anew in silence, and what was on its way is lost. So a
+ps-lite opens a connection once and never reports when it breaks: ZMQ reconnects silently, and the messages on their way are lost. So a
 connection is known here by its socket's number in the kernel: another socket in its place means that the old one broke.
 """
 

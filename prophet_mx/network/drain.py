@@ -76,7 +76,7 @@ def _written(fd: int) -> int:
 
 
 def interface_name(environ: Optional[Mapping[str, str]] = None) -> Optional[str]:
-    """The network interface that leads to the ps-lite scheduler, or None if that cannot be told."""
+    """The network interface that leads to the ps-lite scheduler, or None if it is not known."""
     environ = os.environ if environ is None else environ
     if environ.get("DMLC_INTERFACE") in psutil.net_if_addrs():
         return environ["DMLC_INTERFACE"]

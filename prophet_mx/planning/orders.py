@@ -4,7 +4,7 @@
 always the forward order (``gluon.Trainer`` sorts parameters by name), but backward runs forward's layers in reverse, so that what
 becomes ready in a later step is needed earlier.
 
-The *total order*, the same on all workers, is what the lead limit goes by: the order in which an ideal link would finish the units, one
+The lead limit follows the *total order*, the same on all workers: the order in which an ideal link would finish the units, one
 that is somewhat faster than the worker's. What is urgent passes the lead limit without it; it says what may go ahead of that.
 """
 

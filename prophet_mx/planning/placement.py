@@ -51,7 +51,7 @@ def most_elements(servers: int, bigarray: int) -> int:
 
 
 def never_cut(size: int, element_bytes: int) -> bool:
-    """Whether a gradient of ``size`` bytes stays whole whatever the size of a unit that is chosen by itself."""
+    """Whether a gradient of ``size`` bytes stays whole for every automatic size of a unit."""
     return len(cut(max(1, size // element_bytes), element_bytes, MIN_UNIT)) == 1
 
 

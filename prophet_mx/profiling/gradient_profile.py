@@ -289,7 +289,7 @@ class GradientProfile:
         return cls(name, tuple(Gradient(**fields) for fields in gradients), tuple(map(tuple, steps)))
 
     def save(self, path: str) -> None:
-        """Write the profile to ``path``; whoever reads it meanwhile sees the old file or the new one, whole.
+        """Write the profile to ``path``; a concurrent reader sees the old file or the new one, whole.
 
         Raises ProfileError if it cannot be written; the old file is then as it was.
         """

@@ -57,7 +57,7 @@ def guard(tracked: Tracked, stage: int) -> None:
 
 
 def unguard(tracked: Tracked) -> None:
-    """Nothing is under way any more that whoever looks at this parameter has to wait for."""
+    """Reading this parameter no longer has to wait for anything."""
     tracked.stage = IDLE
     tracked.param.__class__ = nn.Parameter
 

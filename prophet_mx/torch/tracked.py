@@ -17,9 +17,9 @@ class Tracked:
     Attributes
     ----------
     param, name, index : the parameter, its name in the model, and its place in ``model.parameters()``.
-    view : of its range in the flat buffer, in the parameter's shape and strides. Whoever contributes writes to it, then collectives.
+    view : of its range in the flat buffer, in the parameter's shape and strides. Written by the contributing thread, then by collectives.
     units : indices of the units that its elements are in.
-    unlanded : units that have not come back. Set by whoever contributes, counted down by the landing thread.
+    unlanded : units that have not come back. Set by the contributing thread, counted down by the landing thread.
     stage : IDLE, SUMMING or STEPPING.
     pending : whether its update is still to be done. Set by ``step()``, cleared by the updating thread, under the lock.
     update : the ``step()`` that it belongs to, as an ``Update``; None where none is pending.

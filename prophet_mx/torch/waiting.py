@@ -35,10 +35,10 @@ class Wait:
 
 
 class Waiting:
-    """``condition`` guards what several threads write; ``failure`` is the first error of one of our threads.
+    """``condition`` guards what several threads write; ``failure`` is the first error of one of the adapter's threads.
 
-    Once a second a watchdog, a thread, looks for how long the program has waited, also where PyTorch does the waiting. It only tells the
-    log: who is given up, and when, is the process group's matter.
+    Once a second a watchdog thread checks how long the program has waited, also for waits inside PyTorch. It only writes
+    to the log: the process group decides when to give up a rank.
 
     Parameters
     ----------
@@ -63,13 +63,13 @@ class Waiting:
             self._thread = start_thread("watchdog", self._watch, self._warn)
 
     def fail(self, error: BaseException) -> None:
-        """One of our threads cannot go on: whoever waits, or will, raises."""
+        """One of the adapter's threads has failed: every call that waits, or will wait, raises."""
         with self.condition:
             self.failure = self.failure or error
             self.condition.notify_all()
 
     def check(self) -> None:
-        """Raise CollectiveError if one of our threads has failed."""
+        """Raise CollectiveError if one of the adapter's threads has failed."""
         if self.failure is not None:
             raise CollectiveError(
                 f"rank {self._rank}: gradients can no longer be reduced ({self.failure}). Usually another rank has ended, raised an error, "
@@ -101,7 +101,7 @@ class Waiting:
             yield
 
     def close(self) -> None:
-        """Whoever still waits raises, and the watchdog ends."""
+        """Calls that still wait raise, and the watchdog ends."""
         with self.condition:
             self.closed = True
             self.condition.notify_all()

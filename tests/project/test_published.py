@@ -276,8 +276,8 @@ def test_where_the_history_is_not_there_it_says_that_it_cannot_tell(history, tmp
     (tmp_path / "none").mkdir()
     notes = {name: status.status(QUESTIONS["long"], about, tmp_path / name) for name in ("plain", "shallow", "none")}
     assert len(notes["plain"].changes) == 1 and not notes["plain"].unknown
-    assert "cannot be told: this clone is shallow and lacks commit" in notes["shallow"].note
-    assert "cannot be told: this is no clone" in notes["none"].note
+    assert "is not known: this clone is shallow and lacks commit" in notes["shallow"].note
+    assert "is not known: this is no clone" in notes["none"].note
     elsewhere = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
     assert "is not in this history" in status.status(QUESTIONS["long"], elsewhere, tmp_path / "plain").note
 
@@ -293,7 +293,7 @@ def test_the_command_lists_what_is_stale_and_what_is_missing(checkout, capsys, m
     monkeypatch.setattr(status, "RESULTS", checkout / "benchmarks" / "results")
     assert status.main([]) == 0
     out = capsys.readouterr().out
-    assert "long, commit 012345678: Whether the code has changed since cannot be told" in out and "not measured: short" in out
+    assert "long, commit 012345678: Whether the code has changed since is not known" in out and "not measured: short" in out
 
 
 # --- questions ---

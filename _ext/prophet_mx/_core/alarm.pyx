@@ -1,4 +1,4 @@
-"""An alarm for the time in which no Python thread may live any more: from the last exit handler to the end of the process, MXNet may
+"""An alarm for the time after all Python threads must have ended: from the last exit handler to the end of the process, MXNet may
 wait for other workers forever."""
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy

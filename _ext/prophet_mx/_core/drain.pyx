@@ -19,7 +19,7 @@ cdef double OVERHEAD_MAX = 4096     # bytes a message may cost besides its paylo
 
 
 cdef class Drain:
-    """The meters of a scheduler's links. Until it is told otherwise it predicts."""
+    """The meters of a scheduler's links. It predicts, unless another source is set."""
 
     def __cinit__(self, BlockScheduler scheduler not None):
         self.scheduler = scheduler

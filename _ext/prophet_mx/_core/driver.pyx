@@ -7,7 +7,7 @@ Per unit and iteration two native ops go onto MXNet's engine around the store's 
     done   runs when the request was answered
 
 Threads and locks. `lock` guards the driver and its scheduler, drain and recorder. It is taken by engine threads (in gate and done), by the
-driver's own native thread, and by Python threads; nobody who holds it takes the GIL, blocks, makes a Python object (the garbage
+driver's own native thread, and by Python threads; a thread that holds it never takes the GIL, blocks, makes a Python object (the garbage
 collector may then run any code), or runs user code, and a Python thread that waits for it gives up the GIL. Completing a gate under
 it is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs nothing inline on completion).
 """
@@ -76,8 +76,8 @@ cdef class Driver:
     cdef void acquire(self) noexcept:
         """Take the lock, without the GIL while another has it, and return with both.
 
-        Who waited for the GIL under the lock could wait forever: a gate may run in the caller's thread, which has the GIL, and takes the
-        lock. For the same reason nothing under the lock may give up the GIL, as freeing or making a Python object can.
+        A thread that waited for the GIL under the lock could wait forever: a gate may run in the caller's thread, which has the GIL, and
+        takes the lock. For the same reason nothing under the lock may give up the GIL, as freeing or making a Python object can.
         """
         while pthread_mutex_trylock(&self.lock) != 0:
             with nogil:
@@ -434,7 +434,7 @@ cdef class Driver:
     # -- under the lock -------------------------------------------------------------------------------------------------------------
 
     cdef bint consistent(self, int unit, UnitState expected, double t) noexcept nogil:
-        """Whether a unit is in the state that an event implies. If one was not, the scheduler cannot be relied on any more: all gates
+        """Whether a unit is in the state that an event implies. If one was not, the scheduler can no longer be relied on: all gates
         are opened, and later events only counted. The watchdog says so."""
         if self.fault < 0 and self.scheduler.units[unit].state != expected:
             self.fault = unit

@@ -1,6 +1,6 @@
 """What is known of a link, the connection to one server: bytes released and drained, and an estimate of its rate.
 
-Whoever calls says when something happened; nothing here reads a clock.
+The caller passes the time of an event; nothing here reads a clock.
 """
 from libc.stdint cimport int64_t
 

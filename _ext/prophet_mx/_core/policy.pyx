@@ -29,7 +29,7 @@ cdef int read_policy(Limits* limits, policy) except -1:
 
 
 cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1:
-    """What units go by within an iteration, if the policy does not go by arrival: smaller first."""
+    """The key by which units are ordered within an iteration, unless the policy orders by arrival: smaller first."""
     order = row_of(policy).order
     return rank if order is None or order is urgency else order(rank, size)
 

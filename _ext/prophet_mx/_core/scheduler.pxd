@@ -44,7 +44,7 @@ cdef class BlockScheduler:
         Limits limits
         Steps steps
         Sending activity
-        int64_t sequence            # numbers ready events, for policies that go by arrival
+        int64_t sequence            # numbers ready events, for policies that order by arrival
         int64_t overhead            # bytes a message costs on the wire besides its payload
         # statistics
         readonly int64_t units_released, bytes_released, inverted_bytes, iterations
