@@ -64,16 +64,16 @@ def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str], 
         value = environ[variable].strip()
         field, translated = _translated(variable, value, policy)
         if field in known and field in given:
-            notes.append(f"{variable} is not used, PROPHET_{field.upper()} is given")
+            notes.append(f"{variable} is not used, because PROPHET_{field.upper()} is set")
         elif field in known and translated:
             settings[field] = translated
-            notes.append(f"{variable}={value} is taken as PROPHET_{field.upper()}={translated}")
+            notes.append(f"{variable}={value} is read as PROPHET_{field.upper()}={translated}")
         elif variable not in NOT_NEEDED:
             notes.append(f"{variable} is not known")
         elif field and not translated and value:
-            notes.append(f"{variable}={value} is not used, it says nothing that can be mapped")
+            notes.append(f"{variable}={value} is not used, because it has no counterpart")
         else:
-            notes.append(f"{variable} is not needed, {NOT_NEEDED[variable]}")
+            notes.append(f"{variable} is not needed: {NOT_NEEDED[variable]}")
     return Translation(settings, notes)
 
 

@@ -207,7 +207,7 @@ class Config:
             try:
                 values[name] = _parsed(name, variable, text)
             except ConfigError as error:  # the variables of another program are no reason to stop
-                notes = [note.replace(f" is taken as {variable}={text}", f" is not used: {error}") for note in notes]
+                notes = [note.replace(f" is read as {variable}={text}", f" is not used: {error}") for note in notes]
         return cls(**values), notes
 
 

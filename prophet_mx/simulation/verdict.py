@@ -24,7 +24,7 @@ def verdict(prediction: Prediction) -> Verdict:
     """Whether scheduling helps on this cluster, and why."""
     best, gain = prediction.best, prediction.gain
     if best == PLAIN:
-        return Verdict(False, best, gain, "No policy that schedules was asked for: --policy prophet compares.")
+        return Verdict(False, best, gain, "No scheduling policy was requested: add --policy prophet to compare.")
     if gain < MARGIN:
         return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
@@ -39,8 +39,8 @@ def _obstacle(prediction: Prediction) -> str:
     plain = prediction.seconds[PLAIN]
     if plain <= prediction.compute * (1 + MARGIN):
         return (
-            f"the network is fast enough: rho is {prediction.rho:.3g}, and {milliseconds(prediction.communication)} of sending "
-            f"hide behind {milliseconds(prediction.compute)} of computing without it."
+            f"the network is fast enough: rho is {prediction.rho:.3g}, and even without it {milliseconds(prediction.communication)} of "
+            f"sending hide behind {milliseconds(prediction.compute)} of computing."
         )
     if plain <= prediction.bound * (1 + MARGIN):
         return (
@@ -91,11 +91,11 @@ def where(useful: Optional[UsefulRates], cluster: Cluster) -> str:
     """At which bandwidths scheduling pays, in a sentence. What the cluster's own bandwidth is does not matter."""
     job = f"For this job with {_machines(cluster)}"
     if useful is None:
-        return f"{job} no bandwidth was found at which the policy prophet gains {MARGIN:.0%}."
+        return f"{job}, no bandwidth was found at which the policy prophet gains {MARGIN:.0%}."
     low = _rounded(useful.low) + (", the lowest looked at," if useful.open_below else "")
     high = _rounded(useful.high) + (", the highest looked at" if useful.open_above else "")
     return (
-        f"{job} the policy prophet gains {MARGIN:.0%} or more at bandwidths from {low} to {high}; most, {useful.gain:.0%}, "
+        f"{job}, the policy prophet gains {MARGIN:.0%} or more at bandwidths from {low} to {high}, and most, {useful.gain:.0%}, "
         f"at about {_rounded(useful.best)}."
     )
 

@@ -100,7 +100,7 @@ def test_a_script_that_wraps_its_store_itself_still_may_and_byteschedulers_varia
     assert "units 4 policy credit" in log, log  # 2,000,000 parameters in partitions of 500,000
     assert "twice: this store is already a ScheduledKVStore" in log
     [line] = [line for line in log.splitlines() if "variables of ByteScheduler" in line and "UNIT" in line]
-    assert "BYTESCHEDULER_PARTITION=500000 is taken as PROPHET_UNIT=2000000" in line
+    assert "BYTESCHEDULER_PARTITION=500000 is read as PROPHET_UNIT=2000000" in line
     assert "BYTESCHEDULER_CREDIT_TUNING is not needed" in line and "BYTESCHEDULER_SURPRISE is not known" in line
 
 

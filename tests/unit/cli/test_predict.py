@@ -36,7 +36,7 @@ def test_words_come_first_then_the_table_then_the_useful_bandwidths(file):
         assert re.search(r"\n  rho    [\d.]+: .*\n  stall  .*\n  gain   ", words), words
     assert [line.split()[0] for line in table.splitlines()] == ["policy", "plain", "prophet", "plain", "prophet"]
     assert re.match(
-        r"For this job with 2 workers, 1 server the policy prophet gains 4% or more at bandwidths from [\d.]+ [MG]bit/s", useful
+        r"For this job with 2 workers, 1 server, the policy prophet gains 4% or more at bandwidths from [\d.]+ [MG]bit/s", useful
     )
 
 

@@ -84,7 +84,7 @@ def test_a_straggler_s_own_compute_is_no_stall():
 
 def test_without_a_policy_that_schedules_nothing_is_said_of_scheduling():
     alone = predict(RESNET18, rate_for(1), policies=[])
-    assert verdict(alone).sentence.startswith("No policy that schedules was asked for") and not verdict(alone).helps
+    assert verdict(alone).sentence.startswith("No scheduling policy was requested") and not verdict(alone).helps
     assert facts(alone)[2].startswith(f"gain   {alone.seconds['plain'] / alone.bound:.2f} times is the most that any order of sending")
 
 
