@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="PROFILE,KEY=VALUE,...",
         help="profile (or 'real'), then ranks, rate, slow, jitter, and two of rho, compute (s) and scale; may be repeated",
     )
-    parser.add_argument("--kinds", type=checked(_kinds), default=list(KINDS), help="of device,cpu (default both)")
+    parser.add_argument("--kinds", type=checked(_kinds), default=list(KINDS), help="one or both of device,cpu (default both)")
     parser.add_argument("--methods", type=checked(_methods), default=list(STANDARD), help=f"default {','.join(STANDARD)}")
     add_comparison_options(parser)
     return parser

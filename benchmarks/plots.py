@@ -55,8 +55,8 @@ def save(figure: Any, folder: Path, name: str) -> None:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plots", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--job", default=JOB, metavar="CELL", help="of the picture of bandwidth")
-    parser.add_argument("--cell", default=CELL, help="of the pictures of one iteration")
+    parser.add_argument("--job", default=JOB, metavar="CELL", help="the job of the bandwidth picture")
+    parser.add_argument("--cell", default=CELL, help="the job of the pictures of one iteration")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="from validate_simulator --fit (default %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, help="measured results (default %(default)s)")
     parser.add_argument("--out", type=Path, default=IMAGES, help="folder (default %(default)s)")

@@ -168,7 +168,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--image", type=count, help="height and width of an image (default: the model's usual)")
     parser.add_argument("--steps", type=count, help="steps in which gradients become ready (default: one per 12 gradients)")
     parser.add_argument("--compute", type=compute_seconds, default=1.0, metavar="SECONDS", help="forward and backward (default 1)")
-    parser.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="of all sizes (default 1)")
+    parser.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="scale all sizes by this (default 1)")
     parser.add_argument("--rho", type=float, help="scale the sizes to this communication time / compute time at --rate")
     parser.add_argument("--rate", type=link_rate, help="one worker's share of the link, such as 500Mbit or 59MB/s")
     options = parser.parse_args(arguments)

@@ -197,7 +197,7 @@ def with_notes(text: str, notes: Mapping[str, str]) -> str:
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.publish", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="change nothing, say what differs")
+    parser.add_argument("--check", action="store_true", help="change nothing, but name the pages that differ")
     options = parser.parse_args(arguments)
     try:
         if not options.check:

@@ -233,7 +233,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sizes", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cells", action="append", default=[], metavar="NAME=VALUE,...", help="only those; may be given again")
+    parser.add_argument(
+        "--cells", action="append", default=[], metavar="NAME=VALUE,...", help="only the cells with these values; may be repeated"
+    )
     add_output_options(parser)
     options = parser.parse_args(arguments)
     try:

@@ -294,8 +294,8 @@ def compare(folder: str, prefix: Sequence[str], namespace: Optional[str]) -> boo
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--minutes", type=float, default=10, help="of faults (default: 10); the comparison comes on top")
-    parser.add_argument("--seed", type=int, default=1, help="of the faults (default: 1)")
+    parser.add_argument("--minutes", type=float, default=10, help="minutes of faults (default: 10); the comparison takes more time")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the faults (default: 1)")
     parser.add_argument("--pace", type=cost_seconds, default=0.02, help="seconds that an iteration computes (default: 0.02)")
     parser.add_argument("--iterations", type=count, metavar="N", help="instead: N iterations without faults")
     arguments = parser.parse_args(argv)

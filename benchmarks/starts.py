@@ -202,9 +202,9 @@ def starts(count: int, first: int, seed: int) -> int:
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--starts", type=count, default=300, metavar="N", help="how many (default: 300)")
-    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first (default: 0)")
-    parser.add_argument("--seed", type=int, default=1, help="of what is drawn (default: 1)")
+    parser.add_argument("--starts", type=count, default=300, metavar="N", help="number of jobs (default: 300)")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="number of the first job (default: 0)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the jobs (default: 1)")
     arguments = parser.parse_args(argv)
     if arguments.starts < 1 or arguments.first < 0:
         parser.error("--starts is above 0, --first is not negative")

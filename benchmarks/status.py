@@ -71,7 +71,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.status", description=(__doc__ or "").splitlines()[0])
     parser.parse_args(arguments)
     for each in statuses(RESULTS):
-        print(f"{each.question}, commit {each.commit[:9]}: {each.note or 'nothing has changed since that could alter it'}")
+        print(f"{each.question}, commit {each.commit[:9]}: {each.note or 'no change since then could alter it'}")
         for change in each.changes:
             print(f"    {change}")
     missing = [name for name in QUESTIONS if load(name, RESULTS) is None]

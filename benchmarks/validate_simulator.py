@@ -180,7 +180,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
     parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells")
-    parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of costs that were fitted before (default %(default)s)")
+    parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of costs from an earlier fit (default %(default)s)")
     add_output_options(parser)
     options = parser.parse_args(arguments)
     try:

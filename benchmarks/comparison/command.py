@@ -25,7 +25,9 @@ from .summaries import BelowBoundError
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Of one job."""
     parser.add_argument("--iterations", type=count, default=10, help="measured iterations per job (default 10)")
-    parser.add_argument("--warmup", type=count, default=14, help="iterations dropped before them, until orders were exchanged (default 14)")
+    parser.add_argument(
+        "--warmup", type=count, default=14, help="iterations before them that do not count, until orders are exchanged (default 14)"
+    )
     parser.add_argument("--timeout", type=duration, default=300, help="seconds a job may take (default 300)")
     parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs")
 
@@ -34,15 +36,17 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     """Of a comparison: what :class:`Session` and :func:`compare` read."""
     add_job_options(parser)
     parser.add_argument("--repeats", type=count, default=3, help="jobs per method and cell that count (default 3)")
-    parser.add_argument("--seed", type=int, default=0, help="of the order of the methods (default 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the order of the methods (default 0)")
     parser.add_argument(
         "--max-stolen",
         type=factor(0, 1e3),
         default=0.25,
         metavar="CORES",
-        help="a job from which others take more than so many cores is set aside and run again (default 0.25)",
+        help="set a job aside and run it again if others took more than so many cores during it (default 0.25)",
     )
-    parser.add_argument("--tries", type=count, default=3, help="jobs in place of one, at most; then the least disturbed counts (default 3)")
+    parser.add_argument(
+        "--tries", type=count, default=3, help="most attempts for one job; then the least disturbed attempt counts (default 3)"
+    )
     add_output_options(parser)
 
 

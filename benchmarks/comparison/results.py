@@ -54,10 +54,13 @@ class Result(NamedTuple):
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
     """What :func:`destinations` reads."""
-    parser.add_argument("--name", help="of the files NAME.csv, NAME.md and NAME.json (default: the command and the time)")
+    parser.add_argument("--name", help="name of the files NAME.csv, NAME.md and NAME.json (default: the command and the time)")
     parser.add_argument("--results", type=Path, default=SCRATCH, metavar="FOLDER", help="folder for them (default benchmarks/scratch)")
     parser.add_argument(
-        "--publish", type=_question, metavar="QUESTION", help="also replace what benchmarks/results/QUESTION has, see benchmarks.questions"
+        "--publish",
+        type=_question,
+        metavar="QUESTION",
+        help="also replace the result in benchmarks/results/QUESTION, see benchmarks.questions",
     )
 
 

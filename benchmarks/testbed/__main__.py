@@ -32,10 +32,10 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         command = commands.add_parser(name, help=text)
         command.add_argument("--workers", type=count, default=2)
         command.add_argument("--servers", type=count, default=1)
-        command.add_argument("--rate", type=link_rate, default=125e6, help="of every link, such as 1Gbit (default)")
+        command.add_argument("--rate", type=link_rate, default=125e6, help="rate of every link, such as 1Gbit (default)")
         if name == "run":
             command.add_argument("command", nargs=argparse.REMAINDER, help="the workers' command, after --")
-    commands.add_parser("clean", help="remove what killed testbeds left")
+    commands.add_parser("clean", help="remove what is left of testbeds that were killed")
     options = parser.parse_args(arguments)
     try:
         if options.what == "clean":
