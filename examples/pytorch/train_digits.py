@@ -42,7 +42,7 @@ def parse_args():
     parser.add_argument(
         "--rate",
         default="auto",
-        help="limit of what each rank sends to another, such as 300Mbit; 'auto': communication takes as long as computation; 'off': no limit",
+        help="most that each rank sends to another, such as 300Mbit; 'auto': communication takes as long as computation; 'off': no limit",
     )
     parser.add_argument("--require-accuracy", type=float, default=0.95, help="exit with an error if the validation accuracy is lower")
     args = parser.parse_args()
