@@ -13,11 +13,11 @@ _EPILOG = """\
 example, on a machine that will run workers:
   prophet-mx doctor --scheduler 10.0.0.1:9091 --workers 4 --servers 1
 
-One line per check: error, warning or ok, what was found, and what to do. Errors come first,
-then warnings, then what is fine. Run it on each machine, with the environment that the job's
-processes will have: DMLC_*, MXNET_*, PROPHET_*.
-An error means that the job would fail, hang, or not be scheduled at all; a warning that it
-runs slower or less safely than it could.
+Each check prints a line: error, warning or ok, the finding, and what to do about it. Errors
+come first, then warnings, then checks without a problem. Run the command on each machine, in
+the environment of the job's processes: DMLC_*, MXNET_*, PROPHET_*.
+After an error the job would fail, hang, or not be scheduled at all. After a warning it would
+run, but slower or less safely than it could.
 
 exit codes:
   0  no errors; there may be warnings
@@ -30,7 +30,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "doctor",
         help="check a machine and a job's environment before it starts",
-        description="Check this machine and this environment for what makes MXNet dist_sync jobs fail, hang or go unscheduled.",
+        description="Check this machine and environment for causes that make an MXNet dist_sync job fail, hang or run unscheduled.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -46,9 +46,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
             f"--{role}",
             type=whole(MAX_PROCESSES, low=0),
             metavar="N",
-            help=f"how many {role} run on this machine (default: all of a job on 127.0.0.1, else 1)",
+            help=f"number of {role} on this machine (default: all of a job on 127.0.0.1, else 1)",
         )
-    parser.add_argument("--strict", action="store_true", help="warnings count as errors")
+    parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
     parser.set_defaults(run=_run)
 

@@ -31,39 +31,39 @@ example, two workers and one server on this machine:
 example, four workers on each of two hosts, over ssh, each with a GPU of its own:
   prophet-mx launch -H gpu1:4,gpu2:4 --gpus-per-worker 1 -- python train.py --kv-store dist_sync --gpus 0
 
-example, on the hosts of a file, with a script that does not know prophet_mx:
+example, on the hosts of a file, with a script that does not use prophet_mx:
   prophet-mx launch --hostfile hosts --schedule -- python train.py
 
-Every process runs COMMAND with the DMLC_* variables of its role; scheduler and
-servers are what MXNet makes of it at 'import mxnet'. Each line of output comes
-with its process in front, as in '[worker 0] ...'. That number is the launcher's
-count: the job's scheduler gives out the ranks (kv.rank). OMP_NUM_THREADS, unless
-set already, is set to a machine's cores divided by its workers. Servers get
-MXNET_ENGINE_TYPE=NaiveEngine, unless it is set already: each message then takes
-less of their time. PORT is removed, because ps-lite would make every process
-listen on it.
+Every process runs COMMAND with the DMLC_* variables of its role. At 'import mxnet'
+MXNet turns it into the scheduler, a server or a worker. Each line of output begins
+with the name of its process, as in '[worker 0] ...'. This number is the launcher's
+own: the job's scheduler assigns the ranks (kv.rank).
+Unless they are already set, OMP_NUM_THREADS is set to a machine's cores divided by
+its workers, and MXNET_ENGINE_TYPE to NaiveEngine on servers, where each message then
+takes less time. PORT is removed, because ps-lite would make every process listen on
+it.
 
-host file: a host per line, '#' starts a comment
+host file: one host per line; '#' starts a comment
   gpu1         slots=2
   user@gpu2    slots=2   address=10.0.0.2
--H gpu1:2,user@gpu2:2 says the same without addresses; without ':2' a host has one slot.
-Workers go round the hosts until the slots are used, servers go round all hosts,
-the scheduler is on the first. 'address' is the IP address at which the other
-hosts reach the host, if its name does not give it. ssh must reach every host
-without a password, and each needs the same COMMAND, folder and Python with
-prophet_mx (--chdir, --python). DMLC_*, PROPHET_*, MXNET_*, PS_* and
-BYTESCHEDULER_* variables are forwarded, others with --env. Values go through
-ssh's connection, not over command lines. The processes on the hosts end when the
-job ends, fails or is interrupted, and when the launcher or the connection dies.
+-H gpu1:2,user@gpu2:2 means the same, without the address. Without ':2' a host has one slot.
+Workers are placed on the hosts in turn until the slots are used, servers on all hosts
+in turn, and the scheduler on the first host. 'address' is the IP address at which
+the other hosts reach the host, if its name does not resolve to it. ssh must reach
+every host without a password, and every host needs the same COMMAND, folder and
+Python with prophet_mx (--chdir, --python). DMLC_*, PROPHET_*, MXNET_*, PS_* and
+BYTESCHEDULER_* variables are forwarded; name others with --env. Values travel through
+ssh's connection, not on command lines. The processes on the hosts end when the job
+ends, fails or is interrupted, and when the launcher or the connection dies.
 
-With --restarts a job starts again, from the beginning of COMMAND, after 75, and after
-it has lost a process: one that a signal killed, or whose ssh connection failed. Each
-restart has another port unless --port names one. COMMAND has to find its own newest
-checkpoint; those of the examples do so with --load-epoch auto.
+With --restarts, the job starts again from the beginning of COMMAND if it ended with 75,
+or if it lost a process because a signal killed it or its ssh connection failed. Each
+restart uses another port unless --port names one. COMMAND must find its own newest
+checkpoint; the scripts of the examples do so with --load-epoch auto.
 
 --gpus-per-worker N sets CUDA_VISIBLE_DEVICES for the workers of each host: the first
-sees GPUs 0 to N-1, the second the N that follow, and each counts its own from 0. If the
-variable is set here (on hosts: with --env), the GPUs that it lists are shared out.
+worker sees GPUs 0 to N-1, the second the next N, and each counts its own GPUs from 0. If
+the variable is already set (for hosts: with --env), the workers share the GPUs in its list.
 
 exit codes:
   0        all workers ended with 0
@@ -71,9 +71,9 @@ exit codes:
   2        wrong argument, or COMMAND cannot be started
   75       a worker got no answer for PROPHET_STALL_ABORT seconds
   124      --timeout passed
-  130      Ctrl-C; 143: SIGTERM; 129: SIGHUP
-  255      also: ssh could not reach a host, or lost it
-No process of the job is left running."""
+  129      SIGHUP; 130: Ctrl-C; 143: SIGTERM
+  255      ssh could not reach a host or lost it, or a process ended with 255
+In all cases no process of the job is left running."""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -105,9 +105,9 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add(
         "--schedule",
         action="store_true",
-        help="wrap every dist_sync store that COMMAND's Python makes in a ScheduledKVStore: no line of the script changes",
+        help="wrap every dist_sync store that COMMAND creates in a ScheduledKVStore, without a change to the script",
     )
-    add("--gpus-per-worker", type=whole(MAX_GPUS), metavar="N", help="give each worker N GPUs of its host, which no other worker sees")
+    add("--gpus-per-worker", type=whole(MAX_GPUS), metavar="N", help="give each worker N GPUs of its host for itself")
     add(
         "--restarts",
         type=whole(MAX_RESTARTS, low=0),
@@ -129,7 +129,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         action="append",
         default=[],
         metavar="NAME[=VALUE]",
-        help="a variable for all processes; without a value, the one it has here (may be repeated)",
+        help="set a variable for all processes; without a value, to its value here (may be repeated)",
     )
     add("--port", type=port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
@@ -138,18 +138,18 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "--hosts",
         type=checked(parse_host_list),
         metavar="HOST[:N],...",
-        help="run the job on these hosts, over ssh, each with room for N workers (default: 1)",
+        help="run the job on these hosts over ssh, with up to N workers on each (default: 1)",
     )
-    add("--hostfile", metavar="FILE", help="run the job on the hosts of this file, over ssh")
+    add("--hostfile", metavar="FILE", help="run the job on the hosts in this file over ssh")
     add(
         "--ssh-option",
         action="append",
         default=[],
         metavar="OPTION",
-        help="an option of ssh, as after its -o: Port=2222, User=train, IdentityFile=key (may be repeated)",
+        help="an option for 'ssh -o', such as Port=2222, User=train or IdentityFile=key (may be repeated)",
     )
-    add("--chdir", metavar="FOLDER", help="the folder on the hosts to run in (default: this one)")
-    add("--python", metavar="PATH", help="the Python on the hosts that has prophet_mx (default: the path of this one)")
+    add("--chdir", metavar="FOLDER", help="the folder on the hosts to run COMMAND in (default: the current folder)")
+    add("--python", metavar="PATH", help="the Python with prophet_mx on the hosts (default: the path of this Python)")
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
     parser.set_defaults(run=_run)
 
@@ -218,7 +218,7 @@ def _hosts_of(path: str) -> List[Host]:
         with open(path, encoding="utf-8") as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not a text"
+        why = getattr(error, "strerror", None) or "it is not a text file"
         raise LaunchError(
             f"--hostfile {path} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for each host"
         ) from None

@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         """The same for the name of a command."""
         if isinstance(action, argparse._SubParsersAction) and value not in action.choices:
             if value in COMMANDS:
-                self.error(f"{value!r} needs the compiled part of prophet_mx, which is not here: 'prophet-mx doctor' says how to get it")
+                self.error(f"{value!r} needs the compiled part of prophet_mx, which is missing: 'prophet-mx doctor' says how to install it")
             self.error(f"no command {value!r}" + (meant(value, action.choices) or f"; commands: {', '.join(action.choices)}"))
         super()._check_value(action, value)
 

@@ -12,17 +12,17 @@ from .answers import HEADINGS, Row, line, write_csv
 from .question import EXIT_CODES, EXPLAINED, Question, add_options, read
 
 _EPILOG = f"""\
-example, a model whose profile ships, on a network of 10 Gbit/s:
+example, a model with a built-in profile, on a network of 10 Gbit/s:
   prophet-mx predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8
 
-example, a profile that a job kept with PROPHET_PROFILE=job.json, at two bandwidths:
+example, a profile that a job saved with PROPHET_PROFILE=job.json, at two bandwidths:
   prophet-mx predict --profile job.json --bandwidth 10Gbit,25Gbit --workers 4
 
-What it says in words:
+The words:
   rho    time to send an iteration's gradients / time to compute it; scheduling helps most near 1
-  stall  time of an iteration in which a worker does not compute, but waits for the network
-  gain   how much faster an iteration is than with plain dist_sync. Less than {MARGIN:.0%} is called none:
-         predictions are wrong by that much
+  stall  the part of an iteration in which a worker waits for the network and computes nothing
+  gain   how much faster an iteration is than with plain dist_sync. A gain below {MARGIN:.0%} counts as
+         none: predictions are wrong by up to that much
 
 {EXPLAINED}
 
@@ -34,13 +34,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "predict",
         help="say whether scheduling can help a job on a network, and why",
-        description="Say in words what scheduling would do for a job on a network, and print a table of iteration times.",
+        description="Say whether scheduling would help a job on a network, and print a table of iteration times.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_options(parser)
     parser.add_argument(
-        "--no-range", action="store_true", help="do not look for the bandwidths at which scheduling pays, which takes some seconds"
+        "--no-range", action="store_true", help="skip the search for bandwidths at which scheduling pays, which takes a few seconds"
     )
     parser.set_defaults(run=_run)
 

@@ -22,21 +22,21 @@ from .arguments import checked, choice, compute_seconds, cost_seconds, factor, l
 EXPLAINED = """\
 columns:
   ms       mean time of an iteration in steady state
-  bound    what no order of sending can beat: the lower bound of the design, without any overhead
+  bound    lower bound: the least time with any order of sending, without overhead
   ratio    ms / bound
-  speedup  time with stock MXNet ('plain', also called 'off') / time with this policy
+  speedup  time with plain dist_sync ('plain', also called 'off') / time with this policy
 
---model takes a profile that ships, as float32, so that you can ask before a job of your own
-has run. A job keeps its own profile with PROPHET_PROFILE=job.json, for --profile. It knows
-when gradients become ready, not how long forward takes. Without --compute that is guessed from
-its steps, or refused if there are too few; the time of an iteration of one worker and one
-server on one machine is close to it.
+--model uses a profile that comes with prophet_mx, in float32, so you can predict before you have
+run a job. A job saves its own profile with PROPHET_PROFILE=job.json; use it with --profile. A
+profile records when gradients become ready, but not how long forward takes. Without --compute,
+the compute time is estimated from the profile's steps; with too few steps this is an error. The
+iteration time of one worker and one server on one machine is close to the compute time.
 
-Bandwidth is what TCP payload gets of each machine's link, each way (goodput): about 94% of an
-Ethernet link's nominal rate. PROPHET_BANDWIDTH is something else: what one worker sends to
-one server. A worker and a server on one machine count as two machines. Messages cost nothing
-unless options or --costs say what they cost: python -m benchmarks.validate_simulator --fit
-writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
+Bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
+about 94% of an Ethernet link's nominal rate. PROPHET_BANDWIDTH means something else: the rate of
+one worker to one server. A worker and a server on one machine count as two machines. Messages
+cost nothing unless options or --costs set their cost; 'python -m benchmarks.validate_simulator
+--fit' writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
 
 EXIT_CODES = """\
 exit codes:
@@ -94,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("simulation and output").add_argument
     add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="seed of the jitter (default: 0)")
     add("--iterations", type=whole(1000), default=10, metavar="N", help=f"iterations to measure, after {WARMUP} others (default: 10)")
-    add("--json", action="store_true", help="print JSON in place of words and table: seconds, bytes/s")
+    add("--json", action="store_true", help="print JSON instead of words and table, in seconds and bytes/s")
     add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
 
 
@@ -105,15 +105,15 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=checked(model_profile),
         metavar="NAME",
-        help=f"a model whose profile ships: {', '.join(model_names())}; takes --compute, too",
+        help=f"a model with a built-in profile: {', '.join(model_names())}; needs --compute",
     )
-    source.add_argument("--profile", metavar="FILE", help="profile of a job, as PROPHET_PROFILE keeps it")
+    source.add_argument("--profile", metavar="FILE", help="profile of a job, saved by PROPHET_PROFILE")
     add = job.add_argument
     add(
         "--compute",
         type=compute_seconds,
         metavar="TIME",
-        help="compute time of an iteration, without communication, such as 250ms (default: as in the profile, or guessed from it)",
+        help="compute time of an iteration, without communication, such as 250ms (default: from the profile, or estimated from it)",
     )
     add("--size", type=factor(1e-6, 1e6), default=1.0, metavar="FACTOR", help="scale the sizes of all gradients, 0.5 for fp16 (default: 1)")
     add(
@@ -136,15 +136,15 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
-    add = parser.add_argument_group("what messages and copies cost, and how workers differ").add_argument
-    add("--costs", metavar="FILE", help="JSON file of such costs (default: nothing); the options below override it")
+    add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
+    add("--costs", metavar="FILE", help="JSON file of these costs (default: none); the options below override it")
     add("--rtt", type=cost_seconds, metavar="TIME", help="round trip of the idle network " + zero)
     add(
         "--overhead",
         dest="message_bytes",
         type=message_bytes,
         metavar="BYTES",
-        help="bytes a message costs on the wire besides its payload " + zero,
+        help="bytes of a message on the wire besides its payload " + zero,
     )
     add(
         "--message-time",
@@ -160,21 +160,21 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="time a server takes for each message " + zero,
     )
-    add("--server-rate", type=link_rate, metavar="RATE", help="what a server handles per second, such as 1GB/s (default: no limit)")
+    add("--server-rate", type=link_rate, metavar="RATE", help="bytes that a server handles per second, such as 1GB/s (default: no limit)")
     add(
         "--jitter",
         type=factor(0, 0.99),
         metavar="SHARE",
         help="compute times vary by up to this share, at random per worker and iteration " + zero,
     )
-    add("--straggler", type=factor(1, 1e3), metavar="FACTOR", help="one worker's compute takes this much longer (default: 1)")
+    add("--straggler", type=factor(1, 1e3), metavar="FACTOR", help="one worker computes this many times as long as the others (default: 1)")
     add(
         "--copy-rate",
         type=link_rate,
         metavar="RATE",
-        help="what a worker's device copies to and from the host, each way (default: no limit)",
+        help="rate of copies between a worker's device and its host, each way (default: no limit)",
     )
-    add("--copy-whole", action="store_true", help="gradients and values are copied as a whole, not slice by slice")
+    add("--copy-whole", action="store_true", help="copy gradients and values as a whole, not slice by slice")
 
 
 def read(arguments: argparse.Namespace) -> Question:
@@ -206,11 +206,13 @@ def read(arguments: argparse.Namespace) -> Question:
 def _job(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
     if arguments.model is None:
         if not os.path.exists(arguments.profile) and arguments.profile in model_names():
-            raise ProfileError(f"--profile {arguments.profile}: there is no such file; --model {arguments.profile} takes what ships")
+            raise ProfileError(
+                f"--profile {arguments.profile}: there is no such file; use --model {arguments.profile} for the built-in profile"
+            )
         profile, compute = complete(GradientProfile.load(arguments.profile), arguments.compute)
     elif arguments.compute is None:
         raise ConfigError(
-            f"--model {arguments.model.name} needs --compute, the time that an iteration of it computes on your machines, such as 250ms"
+            f"--model {arguments.model.name} needs --compute, the compute time of its iteration on your machines, such as 250ms"
         )
     else:
         profile, compute = complete(arguments.model, arguments.compute)

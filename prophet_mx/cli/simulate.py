@@ -15,7 +15,7 @@ _EPILOG = f"""\
 example, 64 workers and 64 servers at three bandwidths:
   prophet-mx simulate --model resnet50 --compute 300ms --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
 
-'prophet-mx predict' has the same options, and says in words what the table means.
+'prophet-mx predict' has the same options, and explains the table in words.
 
 {EXPLAINED}
 
@@ -35,7 +35,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser = subparsers.add_parser(
         "simulate",
         help="print a table of a job's iteration times on other networks and cluster sizes",
-        description="Simulate a training job, its cluster and the scheduler that ships, and print a table of iteration times.",
+        description="Simulate a training job and its cluster with prophet_mx's own scheduler, and print a table of iteration times.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

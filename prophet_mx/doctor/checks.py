@@ -102,11 +102,11 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
         yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}", INSTALL)
         return
     if not found["mxnet"].startswith("1.9."):
-        yield Finding("mxnet", ERROR, f"{found['mxnet']}, whose engine is not known", "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
+        yield Finding("mxnet", ERROR, f"{found['mxnet']}: its engine is not supported", "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")
     else:
         yield Finding("mxnet", OK, found["mxnet"])
     if found["dist"]:
-        yield Finding("dist_kvstore", OK, "this MXNet was built with it")
+        yield Finding("dist_kvstore", OK, "included in this MXNet")
     else:
         yield Finding("dist_kvstore", ERROR, "this MXNet was built without DIST_KVSTORE: no dist_sync", "install a wheel from PyPI")
     if found["cuda"] and not found["gpus"]:
@@ -116,13 +116,13 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     if "core_error" in found:
         yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}", BUILD)
     else:
-        yield Finding("core", OK, "compiled module is there and knows this MXNet")
+        yield Finding("core", OK, "the compiled module works with this MXNet")
 
 
 def check_engine(job: Job) -> Iterator[Finding]:
     engine = job.environ.get("MXNET_ENGINE_TYPE", "")
     if engine == "NaiveEngine" and job.environ.get("DMLC_ROLE") != "server":
-        yield Finding("engine", ERROR, "MXNET_ENGINE_TYPE=NaiveEngine: nothing is scheduled", "unset MXNET_ENGINE_TYPE")
+        yield Finding("engine", ERROR, "MXNET_ENGINE_TYPE=NaiveEngine: nothing would be scheduled", "unset MXNET_ENGINE_TYPE")
     else:
         yield Finding("engine", OK, engine or "MXNet's default")
 
@@ -133,7 +133,7 @@ def check_van(job: Job) -> Iterator[Finding]:
         yield Finding(
             "van",
             ERROR,
-            "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx schedules nothing",
+            "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing",
             "unset DMLC_PS_VAN_TYPE on all processes",
         )
     elif van not in ("", "zmq"):
@@ -155,7 +155,7 @@ def check_port_variable(job: Job) -> Iterator[Finding]:
     if "DMLC_ROLE" in job.environ:
         yield Finding("PORT", ERROR, found, "unset PORT in the job's environment")
     else:
-        yield Finding("PORT", WARNING, found, "unset PORT, or start the job with prophet-mx launch, which does")
+        yield Finding("PORT", WARNING, found, "unset PORT, or start the job with prophet-mx launch, which unsets it")
 
 
 def check_mxnet_settings(job: Job) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
             yield Finding(
                 "mxnet_settings",
                 WARNING,
-                f"{name}={job.environ[name]}: gradients become ready in few large steps, late",
+                f"{name}={job.environ[name]}: gradients become ready late, in few large steps",
                 f"unset {name} (15)",
             )
     bound, servers = job.number(BIGARRAY_VARIABLE), job.number("DMLC_NUM_SERVER") or 2
@@ -183,11 +183,11 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
         yield Finding(
             "mxnet_settings",
             ERROR,
-            f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite throws messages away, for its tests",
+            f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite drops messages, as in its own tests",
             "unset PS_DROP_MSG",
         )
     if fine:
-        yield Finding("mxnet_settings", OK, "none defeats scheduling")
+        yield Finding("mxnet_settings", OK, "nothing prevents scheduling")
 
 
 def check_settings(job: Job) -> Iterator[Finding]:
@@ -235,7 +235,7 @@ def check_files(job: Job) -> Iterator[Finding]:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
     else:
         yield Finding(
-            "open_files", ERROR, f"limit {soft}, a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}"
+            "open_files", ERROR, f"limit {soft}, but a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}"
         )
 
 
@@ -247,7 +247,9 @@ def check_job(job: Job) -> Iterator[Finding]:
         yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
         return
     if missing:
-        yield Finding("job", ERROR, f"{', '.join(missing)} not set, but other DMLC_ variables are", "set it for every process, or none")
+        yield Finding(
+            "job", ERROR, f"{', '.join(missing)} not set, although other DMLC_ variables are", "set all of them for every process, or none"
+        )
         return
     role = job.environ["DMLC_ROLE"]
     wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]
@@ -277,7 +279,12 @@ def check_cores(job: Job, cores: Optional[int] = None) -> Iterator[Finding]:
     workers, servers = processes_here(job)
     shared = f"{cores} core(s) for {workers} worker(s) and {servers} server(s)"
     if workers + servers > cores:
-        yield Finding("cores", WARNING, f"{shared}: they wait for one another", "start fewer of them on this machine, or use more machines")
+        yield Finding(
+            "cores",
+            WARNING,
+            f"{shared}: the processes would wait for one another",
+            "start fewer of them on this machine, or use more machines",
+        )
     else:
         yield Finding("cores", OK, shared)
     share = max(1, cores // max(workers, 1))

@@ -18,7 +18,7 @@ def check_tcp_info(job: Job) -> Iterator[Finding]:
     try:
         from .._core import tcp_sample
     except ImportError:
-        yield Finding("tcp_info", ERROR, "cannot be tried without the compiled module", "see core")
+        yield Finding("tcp_info", ERROR, "cannot be checked without the compiled module", "see core")
         return
     try:
         with socket.socket() as listener:
@@ -35,7 +35,7 @@ def check_tcp_info(job: Job) -> Iterator[Finding]:
             "tcp_info",
             WARNING,
             f"acknowledged bytes cannot be read ({error})",
-            "use Linux 4.1 or later without a sandbox in front of getsockopt; drain is estimated meanwhile",
+            "use Linux 4.1 or later, without a sandbox that blocks getsockopt; until then drain is estimated",
         )
         return
     yield Finding("tcp_info", OK, "acknowledged bytes can be read")
@@ -66,12 +66,12 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
         if host in local:
             yield Finding("nic", OK, f"DMLC_NODE_HOST={host}")
         else:
-            yield Finding("nic", ERROR, f"DMLC_NODE_HOST={host} is no address of this machine", f"one of: {shown}")
+            yield Finding("nic", ERROR, f"DMLC_NODE_HOST={host} is not an address of this machine", f"one of: {shown}")
     elif chosen:
         if chosen in [name for name, _ in found] or (chosen in psutil.net_if_addrs() and chosen.startswith("lo")):
             yield Finding("nic", OK, f"DMLC_INTERFACE={chosen}")
         else:
-            yield Finding("nic", ERROR, f"DMLC_INTERFACE={chosen} is not here, not up, or has no IPv4 address", f"one of: {shown}")
+            yield Finding("nic", ERROR, f"DMLC_INTERFACE={chosen} does not exist, is down, or has no IPv4 address", f"one of: {shown}")
     elif not found:
         yield Finding("nic", WARNING, "no interface but loopback", "set DMLC_NODE_HOST=127.0.0.1 for a job on this machine alone")
     elif len(found) > 1:
@@ -79,7 +79,7 @@ def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterat
         yield Finding(
             "nic",
             WARNING,
-            f"several interfaces ({shown}): ps-lite takes the first, {found[0][0]}",
+            f"several interfaces ({shown}): ps-lite uses the first, {found[0][0]}",
             "set DMLC_INTERFACE to the one that leads to the other machines" + (f", such as {leads}" if leads else ""),
         )
     else:
@@ -114,7 +114,7 @@ def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: 
     speeds = {other: speed for other in [name, *(other for other, _ in found)] for speed in [link_speed(other, folder)] if speed}
     speed = speeds.get(name)
     if speed is None:
-        yield Finding("link", OK, f"{name}; its speed is not known here, as in many virtual machines")
+        yield Finding("link", OK, f"{name}; the kernel does not know its speed, as in many virtual machines")
         return
     shown, fastest = f"{name} runs at {format_rate(speed)}", max(speeds, key=lambda other: speeds[other])
     asked = _bandwidth(job.environ)
@@ -127,11 +127,11 @@ def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: 
         )
     elif speed < SLOW_LINK:
         yield Finding(
-            "link", WARNING, shown, f"look at the cable and the switch's port, which may have agreed on less than {format_rate(SLOW_LINK)}"
+            "link", WARNING, shown, f"check the cable and the switch port, which may have negotiated less than {format_rate(SLOW_LINK)}"
         )
     elif asked is not None and asked > speed:
         yield Finding(
-            "link", WARNING, f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}", f"unset {PREFIX}BANDWIDTH, which is measured"
+            "link", WARNING, f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}", f"unset {PREFIX}BANDWIDTH: the rate is then measured"
         )
     else:
         yield Finding("link", OK, shown)
@@ -154,7 +154,7 @@ def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str
 def check_scheduler(job: Job) -> Iterator[Finding]:
     """On the scheduler's machine its port must be free, or be the scheduler's; from elsewhere it must answer."""
     if job.scheduler is None:
-        yield Finding("scheduler", OK, "not known yet (--scheduler HOST:PORT looks at one)")
+        yield Finding("scheduler", OK, "no address given (--scheduler HOST:PORT checks one)")
         return
     host, port = job.scheduler
     try:
@@ -168,7 +168,7 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
         yield Finding(
             "scheduler",
             WARNING,
-            f"port {port} is in the range {low} to {high} of outgoing connections, any of which may take it",
+            f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it",
             f"choose a port below {low}",
         )
     answers = _connect(address, port)
@@ -177,7 +177,7 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
             "scheduler",
             OK,
             f"{host}:{port} answers"
-            + (": a scheduler, or something else that has taken the port" if local and job.environ.get("DMLC_ROLE") != "worker" else ""),
+            + (": a scheduler, or another program that uses the port" if local and job.environ.get("DMLC_ROLE") != "worker" else ""),
         )
     elif local and can_listen(port):
         yield Finding("scheduler", OK, f"port {port} is free on this machine")

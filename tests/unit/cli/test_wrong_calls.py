@@ -26,7 +26,7 @@ predict --bandwidth 10Gbit
 predict --model vgg16 --compute 250ms
     prophet-mx predict: error: the following arguments are required: --bandwidth ...
 predict --model vgg16 --bandwidth 10Gbit
-    prophet-mx predict: error: --model vgg16 needs --compute, the time that an iteration of it computes on your machines, such as 250ms
+    prophet-mx predict: error: --model vgg16 needs --compute, the compute time of its iteration on your machines, such as 250ms
 predict --model bert --compute 250ms --bandwidth 10Gbit
     prophet-mx predict: error: argument --model: model 'bert' is not allowed; allowed: inceptionv3, mobilenetv2_1.0, resnet152_v1,
     resnet18_v1, resnet50_v1, vgg16 ...
@@ -62,7 +62,7 @@ predict --model vgg16 --compute 250ms --bandwidth 10Gbit --csv no/such/folder/ou
 predict --profile none.json --bandwidth 10Gbit
     prophet-mx predict: error: cannot read the profile 'none.json': No such file or directory
 predict --profile vgg16 --bandwidth 10Gbit
-    prophet-mx predict: error: --profile vgg16: there is no such file; --model vgg16 takes what ships
+    prophet-mx predict: error: --profile vgg16: there is no such file; use --model vgg16 for the built-in profile
 predict --profile notes.txt --bandwidth 10Gbit
     prophet-mx predict: error: notes.txt: not a complete JSON text: Expecting value: line 1 column 1 (char 0)
 predict --profile trace.json --bandwidth 10Gbit
@@ -155,7 +155,7 @@ def test_a_command_that_needs_the_compiled_part_says_so_where_it_is_missing(monk
     monkeypatch.setattr("prophet_mx.cli.main.import_module", without)
     done = cli("predict", "--help")
     assert (done.returncode, done.stdout) == (2, "") and "'predict' needs the compiled part of prophet_mx" in done.stderr
-    assert "'prophet-mx doctor' says how to get it" in done.stderr
+    assert "'prophet-mx doctor' says how to install it" in done.stderr
 
 
 def test_the_bare_command_explains_itself():

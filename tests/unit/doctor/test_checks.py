@@ -50,11 +50,11 @@ AMONG = {**ALONE, "DMLC_PS_ROOT_URI": "10.0.0.1"}
     "job, cores, expected",
     [
         (Job(ALONE), 3, [(OK, "cores", "3 core(s) for 2 worker(s) and 1 server(s)")]),
-        (Job(ALONE), 2, [(WARNING, "cores", "2 core(s) for 2 worker(s) and 1 server(s): they wait")]),
+        (Job(ALONE), 2, [(WARNING, "cores", "2 core(s) for 2 worker(s) and 1 server(s): the processes would wait")]),
         (Job(AMONG), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
         (Job({}), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
         (Job({}, workers=4, servers=0), 4, [(OK, "cores", "4 core(s) for 4 worker(s) and 0 server(s)")]),
-        (Job({}, workers=4, servers=1), 4, [(WARNING, "cores", "they wait")]),
+        (Job({}, workers=4, servers=1), 4, [(WARNING, "cores", "the processes would wait")]),
         (Job({**ALONE, "OMP_NUM_THREADS": "4"}), 8, [(OK, "cores", "")]),
         (Job({**ALONE, "OMP_NUM_THREADS": "8"}), 8, [(OK, "cores", ""), (WARNING, "threads", "OMP_NUM_THREADS=8: 2 worker(s)")]),
         (Job(JOB), 8, [(OK, "cores", ""), (WARNING, "threads", "each of 2 workers starts 8 threads on 8 cores")]),

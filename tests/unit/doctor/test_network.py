@@ -38,7 +38,7 @@ def test_the_interface():
     assert only(check_nic(Job({"DMLC_INTERFACE": "nosuch0"}))).status == ERROR
     assert only(check_nic(Job({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
     found = only(check_nic(Job({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
-    assert found.status == WARNING and "takes the first, eth0" in found.found and "such as ib0" in found.do
+    assert found.status == WARNING and "uses the first, eth0" in found.found and "such as ib0" in found.do
 
 
 TWO = [("eth0", "192.0.2.1"), ("ib0", "198.51.100.1")]
@@ -53,9 +53,9 @@ TWO = [("eth0", "192.0.2.1"), ("ib0", "198.51.100.1")]
         ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "25Gbit"}, WARNING, ["10 Gbit/s, below PROPHET_BANDWIDTH=25 Gbit/s", "unset"]),
         ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "5Gbit"}, OK, ["eth0 runs at 10 Gbit/s"]),
         ({"eth0": "10000"}, {"PROPHET_BANDWIDTH": "fast"}, OK, ["eth0 runs at 10 Gbit/s"]),
-        ({"eth0": "-1"}, {}, OK, ["eth0", "not known"]),
-        ({}, {}, OK, ["eth0", "not known"]),
-        ({"ib0": "100000"}, {}, OK, ["eth0", "not known"]),
+        ({"eth0": "-1"}, {}, OK, ["eth0", "does not know"]),
+        ({}, {}, OK, ["eth0", "does not know"]),
+        ({"ib0": "100000"}, {}, OK, ["eth0", "does not know"]),
         ({"eth0": "100"}, {"DMLC_NODE_HOST": "127.0.0.1"}, OK, ["loopback"]),
     ],
 )
