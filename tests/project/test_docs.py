@@ -95,7 +95,7 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
         ("docs/settings.md", f"at least 1/{1 / UNIT_SHARE:g} of an iteration's bytes"),
         ("docs/settings.md", f"stack traces and exit code {EXIT_STALLED};"),
         ("docs/reliability.md", f"**exit code {EXIT_STALLED}**"),
-        ("docs/settings.md", f"arrays of at least so many elements are split over all servers (default {BIGARRAY_BOUND})"),
+        ("docs/settings.md", f"arrays with at least this number of elements are split over all servers (default {BIGARRAY_BOUND})"),
         ("docs/timeline.md", f"every {1000 * _core.POLL_TIMES[0]:g} to {1000 * _core.POLL_TIMES[1]:g} ms"),
         ("docs/timeline.md", f"{Config().timeline_limit // 10**6} MB by default"),
         ("prophet_mx/cli/launch.py", f"  {EXIT_STALLED}       a worker got no answer"),
