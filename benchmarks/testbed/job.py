@@ -67,26 +67,29 @@ def run_job(
         task_file = os.path.join(folder, "task.json")
         replace(task, profile=os.path.join(folder, "profile.json")).save(task_file)
         results = [os.path.join(folder, f"w{i}.json") for i in range(bed.workers)]
-        server = [sys.executable, "-c", "import mxnet"]
-        roles = [("scheduler", "s0", "scheduler", server)]
-        roles += [(f"s{i}", f"s{i}", "server", server) for i in range(bed.servers)]
-        roles += [
-            (f"w{i}", f"w{i}", "worker", [sys.executable, "-m", "benchmarks.testbed.emulated", task_file, results[i]])
-            for i in range(bed.workers)
-        ]
-        clock = _ProcessorClock([f"s{i}" for i in range(bed.servers)])
-        run_processes(
-            bed,
-            {label: (node, command, node_environment(bed, node, role, env)) for label, node, role, command in roles},
-            folder,
-            timeout,
-            clock,
-        )
+        commands = [[sys.executable, "-m", "benchmarks.testbed.emulated", task_file, result] for result in results]
+        clock = run_cluster(bed, commands, folder, env or {}, timeout)["server"]
         found = read_results(results)
         for result in found:
             begin = result["begin"]
             result["server_cpu_seconds"] = clock.at(begin + result["wall_seconds"]) - clock.at(begin)
         return sorted(found, key=lambda result: result["rank"])
+
+
+def run_cluster(
+    bed: Testbed, commands: Sequence[List[str]], folder: str, env: Mapping[str, str], timeout: float
+) -> "Dict[str, ProcessorClock]":
+    """Run a job until it has ended: a scheduler, the servers of ``bed``, and a worker per command. Returns the clocks of ``server`` and
+    ``worker``. Other arguments, and what is raised, as of :func:`run_processes`; ``env`` is added to every process's environment."""
+    server = [sys.executable, "-c", "import mxnet"]
+    roles = [("scheduler", "s0", "scheduler", server)]
+    roles += [(f"s{i}", f"s{i}", "server", server) for i in range(bed.servers)]
+    roles += [(f"w{i}", f"w{i}", "worker", command) for i, command in enumerate(commands)]
+    clocks = {wanted: ProcessorClock([label for label, _, role, _ in roles if role == wanted]) for wanted in ("server", "worker")}
+    environments = {label: node_environment(bed, node, role, env) for label, node, role, _ in roles}
+    processes = {label: (node, command, environments[label]) for label, node, _, command in roles}
+    run_processes(bed, processes, folder, timeout, list(clocks.values()))
+    return clocks
 
 
 def read_results(paths: Sequence[str]) -> List[Dict[str, Any]]:
@@ -103,10 +106,10 @@ def run_processes(
     commands: Mapping[str, Tuple[str, List[str], Dict[str, str]]],
     folder: str,
     timeout: float,
-    clock: "Optional[_ProcessorClock]" = None,
+    clocks: "Sequence[ProcessorClock]" = (),
 ) -> None:
     """Run processes until all have ended well: label -> node, command, environment. Their output goes to LABEL.log in ``folder``. None is
-    left behind. ``timeout`` in seconds; ``clock`` is read now and then.
+    left behind. ``timeout`` in seconds; ``clocks`` are read now and then.
 
     Raises
     ------
@@ -120,7 +123,7 @@ def run_processes(
                 processes[label] = bed.popen(
                     node, command, stdout=log, stderr=subprocess.STDOUT, cwd=folder, stdin=subprocess.DEVNULL, env=env
                 )
-        _wait(processes, time.monotonic() + timeout, clock)
+        _wait(processes, time.monotonic() + timeout, clocks)
     except TestbedError as error:
         raise TestbedError(f"{error}\n{_logs(folder, processes)}") from None
     finally:
@@ -130,7 +133,7 @@ def run_processes(
             process.wait()
 
 
-class _ProcessorClock:
+class ProcessorClock:
     """The processor time of some of a job's processes together, by label, read now and then."""
 
     def __init__(self, labels: Sequence[str]) -> None:
@@ -150,10 +153,10 @@ class _ProcessorClock:
         return min(self._read, key=lambda read: abs(read[0] - moment))[1]
 
 
-def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float, clock: Optional[_ProcessorClock]) -> None:
+def _wait(processes: "Mapping[str, subprocess.Popen[bytes]]", deadline: float, clocks: Sequence[ProcessorClock]) -> None:
     """Until all processes have ended well; servers end by themselves after the workers."""
     while True:
-        if clock is not None:
+        for clock in clocks:
             clock.tick(processes)
         codes = {label: process.poll() for label, process in processes.items()}
         failed = {label: code for label, code in codes.items() if code not in (None, 0)}
