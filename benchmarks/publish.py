@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from prophet_mx.errors import ConfigError, ProphetError
 
-from . import collectives, run
+from . import collectives, run, training
 from .comparison.metadata import ROOT, made
 from .comparison.names import family, title
 from .comparison.results import Result, comparison_table, load
@@ -31,7 +31,7 @@ from .comparison.tables import claims, compact
 from .questions import QUESTIONS, Question
 
 PLACE = re.compile(r"^<!-- result: (?P<what>[a-z0-9 -]+?) -->\n(?P<text>.*?)^<!-- end of result -->$", re.MULTILINE | re.DOTALL)
-COMPARISONS = {"run": run.parser, "collectives": collectives.parser}
+COMPARISONS = {"run": run.parser, "collectives": collectives.parser, "training": training.parser}
 
 
 class Difference(NamedTuple):

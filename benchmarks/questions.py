@@ -172,6 +172,15 @@ _FOUND = (
     _prediction("prediction-short", "0.15", 128_000, *MANY, "--repeats", "7"),
     _prediction("prediction-long", "1", 240_000, "--repeats", "5"),
     Question(
+        "training",
+        "nothing emulated but the network: networks that an example script trains on the processor",
+        "training",
+        # Rates at which rho was about 1 when computing was measured on two cores.
+        (*_cells("resnet18_v1,rate=1.5Gbit", "mobilenet1.0,rate=1Gbit"), "--iterations", "15"),
+        (*MXNET, "benchmarks/training.py", "examples/mxnet-image-classification"),
+        {"pushpull": "plain `dist_sync`", "p3": "P3"},
+    ),
+    Question(
         "processor",
         "where the processors' time goes, by role and by what is done",
         "processor",

@@ -82,8 +82,8 @@ class Session:
         with turn(self._options.lock):
             return self._measure()
 
-    def attempts(self, methods: Sequence[str], run: Callable[[str], Job]) -> List[Attempt]:
-        """Run the jobs, see :func:`benchmarks.comparison.rounds.conduct`."""
+    def attempts(self, methods: Sequence[str], run: Callable[[str], Job], repeats: Optional[int] = None) -> List[Attempt]:
+        """Run the jobs, see :func:`benchmarks.comparison.rounds.conduct`; ``repeats`` in place of the option."""
         options = self._options
         first = [self._measured[-1]]  # is as good for the first round
         return conduct(
@@ -92,7 +92,7 @@ class Session:
             lambda: first.pop() if first else self._again(),
             self._rate,
             options.warmup,
-            options.repeats,
+            repeats or options.repeats,
             Rule(options.max_stolen, options.tries),
             random.Random(f"{options.seed} {self._cell} {self._kind}"),
             self._say,
@@ -117,7 +117,7 @@ class Session:
 def compare(cells: Iterator[List[JobRow]], options: argparse.Namespace, module: str, about: Mapping[str, Any]) -> int:
     """Take the rows of cells as these are run, write them after each, print and write the table in the end, and return the exit code:
     1 if a job failed, a value was wrong, a method was faster than the bound, or an error ended it; 3 without the privileges, 130 after
-    Ctrl-C. Wrong values and times below the bound are not published."""
+    Ctrl-C. Wrong values, times below the bound, and what an error ended are not published."""
     print(f"seed {options.seed}", flush=True)
     scratch, *published = destinations(options, module)
     rows: List[JobRow] = []
@@ -135,7 +135,7 @@ def compare(cells: Iterator[List[JobRow]], options: argparse.Namespace, module: 
         return 130
     if not rows:
         return 1
-    return _report(rows, about, scratch, published) or int(failed or any(row.aside.startswith("failed") for row in rows))
+    return _report(rows, about, scratch, [] if failed else published) or int(failed or any(row.aside.startswith("failed") for row in rows))
 
 
 def _report(rows: Sequence[JobRow], about: Mapping[str, Any], scratch: Files, published: Sequence[Files]) -> int:

@@ -12,7 +12,13 @@ from typing import Any, Dict, Mapping, Sequence
 from prophet_mx import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-CODE = ("prophet_mx", "_ext", "benchmarks", ":(exclude)benchmarks/results")  # what can alter a result
+CODE = (
+    "prophet_mx",
+    "_ext",
+    "benchmarks",
+    "examples/mxnet-image-classification",
+    ":(exclude)benchmarks/results",
+)  # what can alter a result
 
 
 def git(*arguments: str, root: Path = ROOT) -> str:

@@ -13,6 +13,7 @@ MODELS = {
     "resnet152_v1": "ResNet-152",
     "inceptionv3": "Inception-v3",
     "vgg16": "VGG-16",
+    "mobilenet1.0": "MobileNet",
     "mobilenetv2_1.0": "MobileNet-v2",
 }
 STEPS = ",ready=steps"

@@ -74,6 +74,16 @@ class JobRow(NamedTuple):
     unit_kb: Optional[float] = None  # of the units that it then chose
     iterations: int = 0  # measured
     wrong: int = 0  # elements, or gradients, with a wrong value
+    images: int = 0  # that all workers together train on per iteration, where a script trains
+    accuracy: Optional[float] = None  # share of them that was recognised, in the measured iterations
+    weights: str = ""  # a hash of those of all workers in the end
+
+    @property
+    def speed(self) -> float:
+        """Images per second. ValueError for a job that trains on none, or failed."""
+        if not self.images or not self.time_ms:
+            raise ValueError(f"{self.cell}, {self.method}: trained on no images")
+        return 1e3 * self.images / self.time_ms
 
 
 def make_row(cell: str, kind: str, load: Optional[Load], rate: float, attempt: Attempt, warmup: int) -> JobRow:
@@ -105,12 +115,14 @@ def make_row(cell: str, kind: str, load: Optional[Load], rate: float, attempt: A
 
 def _of_workers(results: Results, warmup: int) -> Dict[str, Any]:
     servers = [100 * result["server_cpu_seconds"] / result["wall_seconds"] for result in results if "server_cpu_seconds" in result]
+    calls = [time for result in results for time in result.get("call_seconds", ())[warmup:]]
+    memory = [result["memory_bytes"] for result in results if "memory_bytes" in result]
     stats: Dict[str, Any] = results[0].get("stats") or {}
     return {
-        "calls_ms": round(statistics.median(time for result in results for time in result["call_seconds"][warmup:]) * 1e3, 2),
+        "calls_ms": round(statistics.median(calls) * 1e3, 2) if calls else None,
         "cpu_percent": round(100 * statistics.fmean(result["cpu_seconds"] / result["wall_seconds"] for result in results), 1),
         "server_cpu_percent": round(statistics.fmean(servers), 1) if servers else None,
-        "memory_mb": round(statistics.fmean(result["memory_bytes"] for result in results) / 1e6, 1),
+        "memory_mb": round(statistics.fmean(memory) / 1e6, 1) if memory else None,
         "message_us": round(1e6 * stats["message_seconds"], 1) if stats.get("message_seconds") else None,
         "unit_kb": round(stats["unit_bytes"] / 1e3, 1) if stats.get("unit_bytes") else None,
         "wrong": sum(result["wrong"] for result in results),
@@ -129,8 +141,8 @@ def write_csv(path: Path, fields: Sequence[str], rows: Sequence[Sequence[Any]]) 
         writer.writerows(rows)
 
 
-_TEXTS = ("cell", "kind", "method", "aside")
-_COUNTS = ("round", "iterations", "wrong")
+_TEXTS = ("cell", "kind", "method", "aside", "weights")
+_COUNTS = ("round", "iterations", "wrong", "images")
 
 
 def read(path: Path) -> List[JobRow]:

@@ -8,6 +8,7 @@ from prophet_mx.quantities import format_rate
 from .names import family, model, title
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
+from .trainings import table as of_training
 
 About = Mapping[str, Any]  # see metadata.py
 SHOWN = {"pushpull": "plain dist_sync"}  # in pages, the baseline has one name
@@ -24,6 +25,8 @@ def _detail(cell: CellSummary) -> str:
         reasons = dict.fromkeys(summary.note for summary in cell.methods.values())
         return f"**{cell.cell}**: {'; '.join(reasons) or LEFT_OUT}\n"
     first = cell.first
+    if first.images:
+        return of_training(cell, first)
     share = "" if first.goodput_share is None else f", {first.goodput_share:.0%} of their rate"
     about = f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}"
     if first.bound_ms is not None:

@@ -1,0 +1,115 @@
+"""Training by a script: what its log says, what weights its jobs end with, and the table of such jobs."""
+
+import re
+import time
+from typing import List, NamedTuple, Optional, Tuple
+
+from prophet_mx.errors import ProphetError
+from prophet_mx.quantities import format_rate
+
+from .intervals import of_median
+from .rows import JobRow
+from .summaries import CellSummary, Summary
+
+PLAIN = "pushpull"
+_NAMES = {PLAIN: "plain `dist_sync`", "p3": "P3"}
+_BATCH = re.compile(
+    r"^([-\d]+ [:\d]+),(\d+) Node\[\d+\] Epoch\[\d+\] Batch \[\S+\]\s+Speed: \S+ samples/sec\s+accuracy=(\S+)$", re.MULTILINE
+)
+_POLICY = re.compile(r"\bpolicy (\S+) scheduled ")
+
+
+class WeightsDifferError(ProphetError):
+    """Two jobs that must end with the same weights do not."""
+
+
+class Log(NamedTuple):
+    """What a worker has logged.
+
+    Attributes
+    ----------
+    ends : when each batch but the first ended, seconds since 1970, to the millisecond.
+    accuracies : share of these batches' images that was recognised.
+    policy : that has scheduled; ``off`` if none has.
+    """
+
+    ends: List[float]
+    accuracies: List[float]
+    policy: str
+
+    @classmethod
+    def read(cls, text: str) -> "Log":
+        """The log of an example script that says something of every batch."""
+        found = _BATCH.findall(text)
+        ends = [time.mktime(time.strptime(moment, "%Y-%m-%d %H:%M:%S")) + int(part) / 1e3 for moment, part, _ in found]
+        policy = _POLICY.search(text)
+        return cls(ends, [float(accuracy) for _, _, accuracy in found], policy[1] if policy else "off")
+
+
+class Weights:
+    """What the jobs of a cell end with: the same, bit for bit, whatever their method."""
+
+    def __init__(self, cell: str) -> None:
+        self._cell = cell
+        self._first: Optional[Tuple[str, str]] = None
+
+    def check(self, method: str, weights: str) -> None:
+        """Compare a hash with that of the cell's first job. Raises WeightsDifferError."""
+        self._first = self._first or (method, weights)
+        if weights != self._first[1]:
+            raise WeightsDifferError(
+                f"{self._cell}: a job of {method} ended with other weights than one of {self._first[0]} "
+                f"({weights[:12]}, not {self._first[1][:12]}): nothing of this run may be used"
+            )
+
+
+def table(cell: CellSummary, first: JobRow) -> str:
+    """All that was measured of a cell, of which ``first`` is a job."""
+    share = "" if first.goodput_share is None else f", {first.goodput_share:.0%} of their rate"
+    plain = cell.methods.get(PLAIN)
+    alone = (
+        ""
+        if not first.compute_ms
+        else f"{first.compute_ms:g} ms of compute, which is {1e3 * first.images / first.compute_ms:.1f} samples/s, "
+    )
+    head = (
+        f"**{cell.cell}**: {first.images} samples and {first.megabytes or 0:g} MB per iteration, {alone}rho {first.rho or 0:g}, "
+        f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}\n\n"
+        "| method | samples/s (95%) | against plain (95%) | accuracy | weights as plain's | CPU of a worker | servers' CPU | jobs "
+        "| taken, of a core |\n|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
+    )
+    return head + "".join(_line(summary, plain) for summary in cell.methods.values())
+
+
+def _line(summary: Summary, plain: Optional[Summary]) -> str:
+    name = _NAMES.get(summary.method, f"`{summary.method}`")
+    if not summary.jobs:
+        return f"| {name} | **{summary.note}** |" + " |" * 7 + "\n"
+    jobs = summary.jobs
+    against = summary.speed_against(plain) if plain and plain.jobs and plain is not summary else None
+    cells = [
+        name,
+        of_median([job.speed for job in jobs]).text(1),
+        against.text(2) if against else "",
+        _median([job.accuracy for job in jobs]),
+        _same(summary, plain),
+        _median([job.cpu_percent for job in jobs], 1),
+        _median([job.server_cpu_percent for job in jobs], 1),
+        f"{len(jobs)} of {summary.tried}",
+        ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs),
+    ]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+def _median(values: List[Optional[float]], unit: float = 100) -> str:
+    """Of what is known of values in such units of a hundredth."""
+    known = [value for value in values if value is not None]
+    return f"{of_median(known).median * unit:.0f}%" if known else ""
+
+
+def _same(summary: Summary, plain: Optional[Summary]) -> str:
+    """Whether all jobs ended with the weights of plain's, bit for bit."""
+    if plain is None or not plain.jobs:
+        return "not compared"
+    found = {job.weights for each in (summary, plain) for job in each.jobs}
+    return "the same bits" if len(found) == 1 and "" not in found else "**others**"
