@@ -177,6 +177,19 @@ def test_a_table_that_is_not_that_of_its_data_is_found(checkout):
     assert found.page == "benchmarks/results/long/table.md" and "151.0" in str(found)
 
 
+def test_a_table_of_training_is_that_of_its_data_and_stands_in_pages_with_its_sentences(checkout):
+    cell = "resnet18_v1,workers=2,servers=1,rate=1.5Gbit"
+    more = {"cell": cell, "bound_ms": None, "model_megabytes": None, "images": 64, "accuracy": 0.8, "weights": "aa"}
+    files = published(checkout, "training", [*jobs("pushpull", 1000, **more), *jobs("prophet", 800, **more)], cells=[cell])
+    (checkout / "docs" / "some.md").write_text(PLACE.format("training table claims"))
+    publish.fill(checkout)
+    text = (checkout / "docs" / "some.md").read_text()
+    assert "| `prophet` | 80.0 | 1.25 | 80% | the same bits |" in text and "1.25 times as fast as plain `dist_sync` (1 cell)" in text
+    assert publish.differences(checkout) == []
+    files.data.write_text(files.data.read_text().replace(",0.8,aa", ",0.8,bb", 1))
+    assert "**others**" in str(publish.differences(checkout)[0])
+
+
 def test_methods_and_cells_that_a_question_has_and_its_result_lacks_are_shown(checkout):
     text = (checkout / "docs" / "some.md").read_text()
     assert "credit" in text and text.count("**not measured**") > 10  # the result has two methods and one cell of the question
