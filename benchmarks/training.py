@@ -85,6 +85,10 @@ def parser() -> argparse.ArgumentParser:
 def parse_cell(text: str) -> Cell:
     """A cell of a network as it is. Raises ConfigError."""
     cell = Cell.parse(text)
+    if cell.workers > 2:
+        raise ConfigError(
+            f"cell {text!r}: {cell.workers} workers are not allowed; allowed: 1 or 2, whose sums have the same bits in any order"
+        )
     if cell != Cell(cell.profile, cell.workers, cell.servers, cell.rate):
         raise ConfigError(f"cell {text!r}: a network that is trained takes workers, servers and rate; its compute and sizes are its own")
     return cell

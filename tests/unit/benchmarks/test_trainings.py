@@ -143,6 +143,11 @@ def test_a_cell_has_nothing_that_only_an_emulated_model_has(setting, capsys):
     assert f"'resnet18_v1,{setting}': a network that is trained takes workers, servers and rate" in capsys.readouterr().err
 
 
+def test_more_workers_than_end_with_the_same_bits_are_refused(capsys):
+    assert training.main(["--cell", "resnet18_v1,workers=3"]) == 1
+    assert "3 workers are not allowed; allowed: 1 or 2" in capsys.readouterr().err
+
+
 def test_methods_that_the_script_has_no_calls_for_are_refused(capsys):
     with pytest.raises(SystemExit):
         training.main(["--cell", CELL, "--methods", "prophet,push+pull"])
