@@ -1,6 +1,6 @@
 """Compare methods in real training: networks that a script of the examples trains on the processor, over shaped links; needs root.
 
-    python -m benchmarks.training --cell resnet18_v1,rate=1.5Gbit --cell mobilenet1.0,rate=1Gbit
+    python -m benchmarks.training --cell resnet18_v1,rate=2Gbit --cell mobilenet1.0,rate=1Gbit
 
 Nothing is emulated but the network. Workers run examples/mxnet-image-classification/train_imagenet.py on pictures of 32 x 32 that
 make_images.py draws, in ten classes, with a thread each; servers update the weights. A cell is a network of MXNet's model zoo with workers,
