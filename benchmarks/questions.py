@@ -236,7 +236,7 @@ _FOUND = (
             "--cells",
             "workers=128,servers=32,rate=10Gbit",
             "--cells",
-            "workers=1000",
+            "workers=1000,rate=10Gbit",
         ),
         (*SIMULATION, "benchmarks/sizes.py"),
     ),
