@@ -5,9 +5,9 @@
 Each cell gets a testbed of its own. Its jobs run in rounds: each round measures the links' goodput and then runs every method once, in a
 random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job from which others took more than
 ``--max-stolen`` cores while it was measured, or before which the links gave less than 90% of their rate, is set aside and run again, up to
-``--tries`` times, whatever its method and its time; so is one that failed. All of them are in the CSV file. Warm-up iterations are dropped. Every value that a
-worker pulls is checked. Other work on the machine that shall not run beside a job can take turns with the jobs: ``--lock FILE`` (and
-``flock FILE command``).
+``--tries`` times, whatever its method and its time; so is one that failed. All of them are in the CSV file. Warm-up iterations are dropped.
+Every value that a worker pulls is checked. Other work on the machine that shall not run beside a job can take turns with the jobs: ``--lock
+FILE`` (and ``flock FILE command``).
 
 Writes to benchmarks/scratch; ``--publish QUESTION`` also replaces what benchmarks/results has.
 The exit code is 1 if a job failed, a value was wrong, or a method was faster than the bound; 3 without the privileges that namespaces need.
