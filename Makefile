@@ -1,4 +1,4 @@
-# make demo    train a small convnet with one server and two workers on this machine
+# make demo    train a small convnet with one server and two workers on this machine, and show what scheduling gains over slow links
 # make check   what one runs while working: checkers, and the tests that start no process
 # make test    build, install into .venv, run the tests against what was installed
 # make bench   compare methods on three cells of a shaped network; needs root
@@ -62,7 +62,7 @@ export CHECK_PYTHON
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo    train a small convnet on digits: one server, two workers, on this machine'
+	@echo 'make demo    train a small convnet on digits on this machine, and show what scheduling gains over slow links'
 	@echo 'make check   checkers, and the tests that start no process: under a minute, for while you work'
 	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin, proselint'
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
@@ -89,7 +89,7 @@ help:
 build: $(VENV)/.installed
 
 demo: build
-	@$(VENV)/bin/prophet-mx launch -n 2 -s 1 -- $(VENV)/bin/python examples/mxnet-image-classification/train_digits.py
+	@$(VENV)/bin/python examples/mxnet-image-classification/demo.py
 
 # vermin looks for what Python 3.8 does not have. proselint needs Python 3.10, and checks the pages.
 lint: build

@@ -35,15 +35,19 @@ def parse_args():
     parser.add_argument("--epochs", type=int, default=10, help="passes over the training images")
     parser.add_argument("--batch-size", type=int, default=32, help="images per worker and iteration")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
+    parser.add_argument("--scale", type=int, default=1, help="enlarge the images so many times: more to compute for as many gradients")
     parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
     parser.add_argument("--kv-store", default="dist_sync", help="'local' trains in this process alone, without a launcher")
     parser.add_argument("--policy", choices=policies(), default=Config.from_env().policy, help="which gradient goes first")
+    parser.add_argument("--save", metavar="FILE", help="where rank 0 writes the weights at the end")
     parser.add_argument("--require-accuracy", type=float, default=0.95, help="exit with an error if the validation accuracy is lower")
     args = parser.parse_args()
     if args.epochs < 1:
         parser.error(f"--epochs {args.epochs}: at least 1")
     if args.batch_size < 1:
         parser.error(f"--batch-size {args.batch_size}: at least 1")
+    if args.scale < 1:
+        parser.error(f"--scale {args.scale}: at least 1")
     if args.kv_store.startswith("dist") and "DMLC_ROLE" not in os.environ:
         parser.error(
             f"--kv-store {args.kv_store} needs servers and workers: start them with 'prophet-mx launch -n 2 -s 1 -- python train_digits.py'"
@@ -101,9 +105,11 @@ def load_digits_iters(args, kv):
     return mx.io.ResizeIter(train, batches), record_iter("validation", batch_size=VALIDATION // 4)
 
 
-def convnet():
-    """Six convolutions with batch norm in three stages, and a dense layer."""
+def convnet(scale):
+    """Six convolutions with batch norm in three stages, and a dense layer, for images that are enlarged ``scale`` times first."""
     net = mx.sym.Variable("data")
+    if scale > 1:
+        net = mx.sym.UpSampling(net, scale=scale, sample_type="nearest")
     for stage, filters in enumerate((32, 64, 128), 1):
         for i in (1, 2):
             net = mx.sym.Convolution(net, kernel=(3, 3), pad=(1, 1), num_filter=filters, no_bias=True, name=f"conv{stage}_{i}")
@@ -115,7 +121,7 @@ def convnet():
 
 
 class Progress:
-    """Callbacks for Module.fit: a progress bar per epoch on rank 0, and the training speed."""
+    """Callbacks for Module.fit: a progress bar per epoch on rank 0, and the training speed after the first epoch, if there are more."""
 
     def __init__(self, kv, args, batches):
         self.kv, self.args, self.batches = kv, args, batches
@@ -128,7 +134,7 @@ class Progress:
             self.bar = tqdm(
                 total=self.batches, desc=f"epoch {param.epoch + 1:2}/{self.args.epochs}", unit="batch", disable=self.kv.rank != 0
             )
-        else:
+        elif param.epoch > 0 or self.args.epochs == 1:  # in the first, the scheduler learns
             self.images += self.args.batch_size * self.kv.num_workers
             self.seconds += now - self.last
         self.last = now
@@ -187,7 +193,7 @@ def main():
 
     write_digits(args.data_dir)
     train, validation = load_digits_iters(args, kv)
-    module = mx.mod.Module(convnet(), context=mx.cpu())
+    module = mx.mod.Module(convnet(args.scale), context=mx.cpu())
     progress = Progress(kv, args, train.size)
     with logging_redirect_tqdm():  # log lines above the bar, not in the middle of it
         module.fit(
@@ -203,6 +209,8 @@ def main():
             eval_end_callback=progress.validation_end,
         )
 
+    if args.save and kv.rank == 0:
+        mx.nd.save(args.save, module.get_params()[0])
     accuracy = dict(module.score(validation, "acc"))["accuracy"]
     print(f"rank {kv.rank}: validation accuracy {accuracy:.4f}")
     if kv.rank == 0:

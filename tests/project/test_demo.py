@@ -1,6 +1,10 @@
-"""The digits example, run as a user runs it: a real job of one server and two workers."""
+"""The digits example and the demo, run as a user runs them: real jobs of one server and two workers."""
 
 import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -71,3 +75,103 @@ def test_too_low_accuracy_is_an_error(tmp_path):
 def test_without_a_launcher_says_how_to_start(tmp_path):
     assert "prophet-mx launch" in python(EXAMPLE, cwd=tmp_path, light=False, merged=True, expect=2).stdout
     assert not list(tmp_path.iterdir())
+
+
+# -- demo.py and slow_link.py --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def scripts(monkeypatch):
+    """The modules demo and slow_link, as scripts of the folder import them."""
+    monkeypatch.syspath_prepend(str(EXAMPLE.parent))
+    return import_module("demo"), import_module("slow_link")
+
+
+def test_demo_trains_to_the_same_weights_over_loopback_and_over_slow_links(tmp_path):
+    arguments = ["--data-dir", tmp_path, "--epochs", "2", "--scale", "1", "--require-accuracy", "0.5"]  # by chance: 0.1
+    output = python(EXAMPLE.parent / "demo.py", *arguments, cwd=tmp_path, light=False, merged=True, timeout=3 * LIMIT, expect=0).stdout
+    rows = re.findall(r"^(loopback|links of \d+Mbit/s), (plain dist_sync|prophet_mx) +([\d,]+) +(0\.\d+)$", output, re.MULTILINE)
+    assert [(links[:5], method) for links, method, _, _ in rows] == [
+        ("loopb", "prophet_mx"),
+        ("links", "plain dist_sync"),
+        ("links", "prophet_mx"),
+    ], output
+    assert all(int(speed.replace(",", "")) > 0 and float(accuracy) >= 0.5 for _, _, speed, accuracy in rows), output
+    assert "Weights: the same in all three trainings, bit for bit." in output, output
+    assert re.search(
+        r"^On loopback there is nothing to gain: an iteration takes \d+ ms, and its 1.2 MB of gradients$", output, re.MULTILINE
+    )
+    assert re.search(r"^links of \d+Mbit/s: prophet_mx is \d+\.\d\d times as fast as plain dist_sync\.$", output, re.MULTILINE), output
+    assert output.count("epoch  2/2: 100%") == 3, output
+
+
+def demo(scripts, monkeypatch, capsys, weights):
+    """What demo.py prints, and its exit code, where trainings end with these weights on a kernel that slows nothing down; their rates."""
+    seen = []
+
+    def train(title, args, file, policy, rate=None):
+        Path(file).write_bytes(weights[len(seen)])
+        seen.append(rate)
+        return 100.0 * len(seen), "0.9900"
+
+    monkeypatch.setattr(scripts[0], "train", train)
+    monkeypatch.setattr(scripts[1], "refusal", lambda: "Operation not supported")
+    monkeypatch.setattr(sys, "argv", ["demo.py"])
+    try:
+        scripts[0].main()
+        code = 0
+    except SystemExit as ended:
+        code = ended.code
+    return capsys.readouterr().out, code, seen
+
+
+def test_demo_goes_on_where_the_kernel_slows_nothing_down(scripts, monkeypatch, capsys):
+    output, code, rates = demo(scripts, monkeypatch, capsys, [b"same"] * 3)
+    assert (code, rates) == (0, [None] * 3)
+    [line] = [line for line in output.splitlines() if "refuses" in line]
+    assert "(Operation not supported): the links stay as they are" in line
+    assert "loopback again: prophet_mx is 1.50 times as fast" in output
+
+
+def test_demo_fails_if_weights_differ(scripts, monkeypatch, capsys):
+    output, code, _ = demo(scripts, monkeypatch, capsys, [b"same", b"same", b"else"])
+    assert code == 1 and "Weights: NOT the same." in output
+
+
+def test_a_script_with_a_slow_link_has_slow_connections_at_both_ends(tmp_path):
+    """Those that it opens and those that it accepts; and it ends when its main thread ends."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        dedent(
+            """
+            import socket, sys, time
+            listener = socket.socket()
+            listener.bind(("127.0.0.1", 0))
+            listener.listen()
+            client = socket.create_connection(listener.getsockname())
+            server, _ = listener.accept()
+            end = time.monotonic() + 30
+            while time.monotonic() < end and {each.getsockopt(socket.SOL_SOCKET, 47) for each in (client, server)} != {2_500_000}:
+                time.sleep(0.01)
+            print(*sys.argv[1:], __name__, *(each.getsockopt(socket.SOL_SOCKET, 47) for each in (client, server)))
+            """
+        )
+    )
+    done = python(EXAMPLE.parent / "slow_link.py", "20Mbit", script, "--its", "own", cwd=tmp_path, expect=0)
+    assert done.stdout.split() == ["--its", "own", "__main__", "2500000", "2500000"]
+
+
+def test_slow_link_says_what_is_wrong(scripts, monkeypatch, capsys, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('it runs')")
+    monkeypatch.setattr(scripts[1], "refusal", lambda: "Operation not supported")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["slow_link.py", "20Mbit", str(script)])
+    scripts[1].main()
+    output = capsys.readouterr()
+    assert output.out == "it runs\n"
+    assert output.err == "slow_link.py: the kernel refuses to slow connections down (Operation not supported): they stay as they are\n"
+    monkeypatch.setattr(sys, "argv", ["slow_link.py", "fast", str(script)])
+    with pytest.raises(SystemExit) as ended:
+        scripts[1].main()
+    assert ended.value.code == 2 and "'fast' is not allowed; allowed: a rate such as 500Mbit" in capsys.readouterr().err
