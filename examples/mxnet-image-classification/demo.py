@@ -31,7 +31,7 @@ def parse_args():
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         epilog="exit codes: 0 done, 1 the weights differ, 2 wrong argument, else that of the job that failed",
     )
-    parser.add_argument("--epochs", type=int, default=4, help="passes over the training images; speeds leave out the first")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the training images; speeds leave out the first")
     parser.add_argument("--scale", type=int, default=3, help="enlarge the images: messages take a smaller part of an iteration")
     parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
     parser.add_argument("--require-accuracy", type=float, default=0.95, help="end with an error if a validation accuracy is lower")

@@ -16,6 +16,7 @@ import argparse
 import io
 import logging
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -126,7 +127,7 @@ class Progress:
     def __init__(self, kv, args, batches):
         self.kv, self.args, self.batches = kv, args, batches
         self.bar = None
-        self.images = self.seconds = 0
+        self.seconds = []  # of each iteration that counts
 
     def batch_end(self, param):
         now = time.time()
@@ -135,8 +136,7 @@ class Progress:
                 total=self.batches, desc=f"epoch {param.epoch + 1:2}/{self.args.epochs}", unit="batch", disable=self.kv.rank != 0
             )
         elif param.epoch > 0 or self.args.epochs == 1:  # in the first, the scheduler learns
-            self.images += self.args.batch_size * self.kv.num_workers
-            self.seconds += now - self.last
+            self.seconds.append(now - self.last)
         self.last = now
         self.bar.update()
         if param.nbatch + 1 == self.batches:
@@ -147,7 +147,8 @@ class Progress:
         self.bar.close()
 
     def samples_per_second(self):
-        return self.images / self.seconds if self.seconds else 0.0
+        """By the median iteration, so that what else the machine does for a moment does not count."""
+        return self.args.batch_size * self.kv.num_workers / statistics.median(self.seconds) if self.seconds else 0.0
 
 
 def accuracy_of(metric):
