@@ -99,7 +99,7 @@ lint: build
 	@PATH='$(abspath $(VENV))/bin':"$$PATH" cython-lint $(CYTHON)
 	@$(VENV)/bin/codespell
 	@$(VENV)/bin/vermin --quiet --no-tips --violations --target=3.8- setup.py prophet_mx benchmarks examples tests docs
-	@test ! -x $(VENV)/bin/proselint || $(VENV)/bin/proselint --config .proselintrc.json -o compact check $(PAGES)
+	@test ! -x $(VENV)/bin/proselint || $(VENV)/bin/proselint check --config .proselintrc.json --output-format=compact $(PAGES)
 
 check: lint
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m pytest -q -n 2 $(UNIT) $(ARGS)
