@@ -39,11 +39,11 @@ def find_images(folder, classes=None):
         raise ImagesError(f"{folder} is not a folder")
     folders = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir())
     if not folders:
-        raise ImagesError(f"{folder} has no sub-folders; put the images of each class into a folder of their own")
+        raise ImagesError(f"{folder} has no sub-folders; put the images of each class into a separate folder")
     classes = folders if classes is None else classes
     unknown = sorted(set(folders) - set(classes))
     if unknown:
-        raise ImagesError(f"{os.path.join(folder, unknown[0])} is a class that --classes does not name")
+        raise ImagesError(f"{os.path.join(folder, unknown[0])} is not a class of --classes")
     images = []
     for name in folders:
         for parent, _, files in sorted(os.walk(os.path.join(folder, name), followlinks=True)):

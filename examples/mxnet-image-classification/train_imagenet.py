@@ -49,7 +49,9 @@ def parameters(symbol, data):
 
 def main():
     parser = options.make_parser(__doc__)
-    parser.add_argument("--monitor", type=options.number(int, 0), default=0, help="log all arrays of the network every so many batches")
+    parser.add_argument(
+        "--monitor", type=options.number(int, 0), default=0, help="batches between two logs of all arrays of the network; 0: none"
+    )
     args = options.parse(parser)
     if args.on_workers:
         training.update_on_workers()

@@ -51,13 +51,13 @@ class Checkpoints:
             if os.path.exists(f"{prefix}-{epochs:04d}.params"):
                 if prefix != self.own():
                     logging.warning(
-                        "%s-%04d.params is not there: going on with rank 0's, whose running statistics of batch norm are not this worker's",
+                        "%s-%04d.params does not exist: using rank 0's, whose running statistics of batch norm are not this worker's",
                         self.own(),
                         epochs,
                     )
                 return prefix
         there = self._epochs()
-        others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is none of another epoch either"
+        others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is no other epoch"
         raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
 
     def newest(self, workers):
@@ -83,9 +83,9 @@ def resume(args, checkpoints, workers):
     args.load_epoch = checkpoints.newest(workers)
     args.first_epoch = args.load_epoch or 0
     if args.load_epoch is None:
-        logging.info("--load-epoch auto: there is no checkpoint of all workers yet; training begins at the start")
+        logging.info("--load-epoch auto: no epoch was saved by all workers yet; training begins at the start")
     elif args.load_epoch >= args.num_epochs:
-        logging.info("--load-epoch auto: all %d epochs are trained; there is nothing left to do", args.num_epochs)
+        logging.info("--load-epoch auto: all %d epochs are done; there is nothing left to train", args.num_epochs)
 
 
 def states_file(prefix, epochs, expected):
@@ -95,7 +95,7 @@ def states_file(prefix, epochs, expected):
         return path
     if expected:
         logging.warning(
-            "%s is not there: momentum and the like start from zero, and the weights will not be those of a run that was never interrupted",
+            "%s does not exist: momentum and other state start from zero, and the weights will differ from those of an uninterrupted run",
             path,
         )
     return None

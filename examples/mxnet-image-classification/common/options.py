@@ -51,7 +51,7 @@ def _add_network(parser):
         "squeezenet, densenet, or any name of MXNet's model zoo such as resnet50_v1",
     )
     group.add_argument(
-        "--num-layers", type=number(int, 1), help="layers, where the network comes in several depths (resnet: 50, vgg: 16, densenet: 121)"
+        "--num-layers", type=number(int, 1), help="number of layers, for networks with several depths (resnet: 50, vgg: 16, densenet: 121)"
     )
     group.add_argument("--num-classes", type=number(int, 2), default=1000, help="number of classes")
     group.add_argument("--image-shape", type=shape, default="3,224,224", help="channels, height and width of the network's input")
@@ -77,7 +77,7 @@ def _add_data(parser):
     group.add_argument("--data-nthreads", type=number(int, 1), default=4, help="threads that decode and augment images")
     group.add_argument("--benchmark", type=int, choices=(0, 1), default=0, help="1: train on one synthetic batch, without files")
     group.add_argument("--rgb-mean", type=numbers(3), default="123.68,116.779,103.939", help="subtracted from the channels")
-    group.add_argument("--rgb-std", type=numbers(3), default="1,1,1", help="what the channels are divided by after that")
+    group.add_argument("--rgb-std", type=numbers(3), default="1,1,1", help="divisor of the channels after that")
 
 
 def _add_augmentation(parser):
@@ -103,21 +103,19 @@ def _add_augmentation(parser):
 def _add_training(parser):
     group = parser.add_argument_group("training")
     group.add_argument("--gpus", type=gpus, default="", help="GPUs of a worker, as 0 or 0,1,2,3; the CPU if empty")
-    group.add_argument(
-        "--cpus", type=number(int, 1), default=1, help="CPU devices of a worker where there are no GPUs: tries out what several GPUs do"
-    )
+    group.add_argument("--cpus", type=number(int, 1), default=1, help="CPU devices of a worker without GPUs, to try several devices")
     group.add_argument("--batch-size", type=number(int, 1), default=128, help="images per worker and iteration, all its GPUs together")
-    group.add_argument("--num-epochs", type=number(int, 1), default=80, help="epochs, with those before a checkpoint")
-    group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="what updates the weights")
+    group.add_argument("--num-epochs", type=number(int, 1), default=80, help="epochs in all, including those before a checkpoint")
+    group.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd", help="the optimizer")
     group.add_argument("--lr", type=number(float, 0), default=0.1, help="learning rate")
-    group.add_argument("--lr-factor", type=number(float, 0, 1), default=0.1, help="what the learning rate is multiplied by")
-    group.add_argument("--lr-step-epochs", type=epochs, default="30,60", help="after these epochs; '' for never")
+    group.add_argument("--lr-factor", type=number(float, 0, 1), default=0.1, help="factor that reduces the learning rate")
+    group.add_argument("--lr-step-epochs", type=epochs, default="30,60", help="epochs after which it is reduced; '' for never")
     group.add_argument("--warmup-epochs", type=number(int, 0), default=0, help="epochs in which the learning rate rises to --lr")
-    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear", help="how it does; constant: it stays 0")
+    group.add_argument("--warmup-strategy", choices=("linear", "constant"), default="linear", help="how it rises; constant: it stays 0")
     group.add_argument("--mom", type=number(float, 0, 1), default=0.9, help="momentum, for " + ", ".join(WITH_MOMENTUM))
     group.add_argument("--wd", type=number(float, 0), default=1e-4, help="weight decay")
     group.add_argument("--top-k", type=number(int, 0), default=5, help="report accuracy in the best k as well; 0: do not")
-    group.add_argument("--disp-batches", type=number(int, 1), default=20, help="print speed and accuracy every so many batches")
+    group.add_argument("--disp-batches", type=number(int, 1), default=20, help="batches between two lines of speed and accuracy")
     group.add_argument("--seed", type=number(int, 0), default=0, help="two runs with the same seed see the same random numbers")
 
 
@@ -141,19 +139,19 @@ def _add_checkpoints(parser):
     group.add_argument(
         "--model-prefix", metavar="PATH", help="write PATH-0001.params ... after each epoch; in a folder that all workers see"
     )
-    group.add_argument("--save-period", type=number(int, 1), default=1, help="every so many epochs")
+    group.add_argument("--save-period", type=number(int, 1), default=1, help="epochs between two checkpoints")
     group.add_argument(
         "--load-epoch",
         type=epoch_or_auto,
         metavar="N",
-        help="go on after this epoch, from the files of --model-prefix; auto: after the last that all workers have saved, if there is one",
+        help="resume after this epoch, from the files of --model-prefix; auto: after the last epoch that all workers have saved, if any",
     )
     group.add_argument(
         "--update-on",
         choices=("auto", "servers", "workers"),
         default="auto",
-        help="where the optimizer runs. Its state can be saved only on the workers: auto takes these with "
-        "--model-prefix, else the servers. The trained weights are the same",
+        help="where the optimizer runs. Its state can be saved only on the workers: auto means the workers with "
+        "--model-prefix, else the servers. The weights are the same",
     )
 
 
@@ -288,7 +286,7 @@ def _check_checkpoint(args):
     if args.load_epoch is None:
         return
     if args.model_prefix is None:
-        raise OptionError("--load-epoch needs --model-prefix, the prefix of the files to go on from")
+        raise OptionError("--load-epoch needs --model-prefix, the prefix of the files to resume from")
     if args.load_epoch != AUTO and args.load_epoch >= args.num_epochs:
         raise OptionError(
             f"--load-epoch {args.load_epoch}: nothing is left to train with --num-epochs {args.num_epochs}, "
