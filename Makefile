@@ -1,11 +1,11 @@
 # make demo    train a small convnet with one server and two workers on this machine, and show what scheduling gains over slow links
-# make check   what one runs while working: checkers, and the tests that start no process
-# make test    build, install into .venv, run the tests against what was installed
+# make check   run the checkers, and the tests that start no process: for while you work
+# make test    build, install into .venv, and test the installed package
 # make bench   compare methods on three cells of a shaped network; needs root
 # make help    all targets
 #
-# Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that can do it; what is of PyTorch in .venv-torch, as
-# MXNet needs an older numpy.
+# Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that works. PyTorch is in .venv-torch, because MXNet needs
+# an older numpy.
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
@@ -16,7 +16,7 @@ PIP     := $(call PIP_OF,$(VENV))
 WHEEL   := $(VENV)/wheel/.built
 ARGS    ?=
 
-# Which PyTorch the tests of prophet_mx.torch run with: a requirement for pip.
+# The PyTorch for the tests of prophet_mx.torch: a requirement for pip.
 TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
@@ -35,14 +35,14 @@ UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
 
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*' -o -path '*/models/*')
-# To compile in place, outside of pip.
+# For compiling in place, outside of pip.
 COMPILER := 'Cython>=3.0,<4' 'setuptools>=61' wheel
 
 PAGES   := README.md CHANGELOG.md CONTRIBUTING.md $(wildcard docs/*.md examples/*/README.md)
 CYTHON  := $(shell find _ext benchmarks -name '*.px[di]' -o -name '*.pyx')
 
-# What a Python must have: a version that MXNet 1.9.1 runs on, venv with pip, and the headers that the extension is compiled with.
-# That it is run at all matters as well: a version manager's python3.x can exist and only print an error.
+# A Python must have a version that MXNet 1.9.1 supports, venv with pip, and the headers that the extension is compiled with.
+# The check also runs it, because a version manager's python3.x can exist and only print an error.
 define CHECK_PYTHON
 import os, sys
 if not (3, 8) <= sys.version_info[:2] <= (3, 11):
@@ -63,27 +63,27 @@ export CHECK_PYTHON
 
 help:
 	@echo 'make demo    train a small convnet on digits on this machine, and show what scheduling gains over slow links'
-	@echo 'make check   checkers, and the tests that start no process: under a minute, for while you work'
-	@echo 'make lint    the checkers alone: ruff, mypy, cython-lint, codespell, vermin, proselint'
+	@echo 'make check   run the checkers, and the tests that start no process: under a minute, for while you work'
+	@echo 'make lint    run only the checkers: ruff, mypy, cython-lint, codespell, vermin, proselint'
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
-	@echo 'make test-torch        the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
-	@echo 'make torch   PyTorch alone, for that'
+	@echo 'make test-torch        run the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
+	@echo 'make torch   install only PyTorch, for these tests'
 	@echo 'make bench   compare methods on a shaped network: three cells, some minutes, needs root'
-	@echo 'make bench-QUESTION    measure for one of the questions, of which "make questions" is the list; ARGS=--publish keeps the result'
-	@echo 'make results-status    which published results are older than a change that could alter them'
+	@echo 'make bench-QUESTION    measure one of the questions that "make questions" lists; ARGS=--publish publishes the result'
+	@echo 'make results-status    list the published results that are older than a change that could alter them'
 	@echo 'make publish           put the numbers of benchmarks/results into README.md and docs/'
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
-	@echo 'make check-native      scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
-	@echo 'make soak    MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
-	@echo 'make starts  STARTS=$(STARTS) short jobs in a row, mixed, their values checked, and some of plain MXNet'
-	@echo "make suites  MXNet's own test suites, of CHECKOUT=$(CHECKOUT), with every store wrapped"
-	@echo 'make plots   the pictures in docs/images, from the simulator and benchmarks/results'
-	@echo 'make docs    the documentation as a web site in site/'
+	@echo 'make check-native      test scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
+	@echo 'make soak    run MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
+	@echo 'make starts  run STARTS=$(STARTS) short jobs in a row and check their values, and some jobs of plain MXNet'
+	@echo "make suites  run MXNet's own test suites, from CHECKOUT=$(CHECKOUT), with every store wrapped"
+	@echo 'make plots   draw the pictures in docs/images, from the simulator and benchmarks/results'
+	@echo 'make docs    build the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
-	@echo 'make wheel   source distribution and wheel into dist/'
+	@echo 'make wheel   build the source distribution and the wheel into dist/'
 	@echo 'make clean   remove everything that was built'
 	@echo
-	@echo 'MXNET=cu112  build: MXNet for CUDA 11.2 in place of that for CPUs'
+	@echo 'MXNET=cu112  build with MXNet for CUDA 11.2, not for CPUs'
 	@echo 'PYTHON=...   the Python to use, 3.8 to 3.11 (default: the first of $(PYTHONS) that works)'
 
 build: $(VENV)/.installed
@@ -116,7 +116,7 @@ test-torch: $(TORCH_VENV)/.installed
 
 bench: bench-quick
 
-# What is measured with PyTorch needs its environment.
+# Measurements with PyTorch need its environment.
 $(addprefix bench-,pytorch pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
@@ -143,7 +143,7 @@ fuzz: build
 	@$(PIP) install 'atheris>=2.3'
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python fuzz/fuzz.py all -runs=$(RUNS) $(ARGS)
 
-# The extension is compiled in place here, so this needs what a build needs.
+# This compiles the extension in place, so it has the requirements of a build.
 check-native: build
 	@env -u PYTHONPATH $(VENV)/bin/python tests/native/check.py $(KINDS) $(ARGS)
 
@@ -187,7 +187,7 @@ $(WHEEL): $(VENV)/.created $(SOURCES)
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir $(@D) .
 	@touch $@
 
-# A wheel of the version that is installed already would not be installed again without being forced.
+# pip reinstalls a wheel of the same version only if it is forced to.
 INSTALL = wheel=$$(echo $(dir $(WHEEL))*.whl) && $(1) --force-reinstall --no-deps "$$wheel" && $(1) "$$wheel[$(2)]"
 
 # The emulated accelerator, which is not part of the package, is compiled in place.
@@ -197,7 +197,7 @@ $(VENV)/.installed: $(WHEEL)
 	@$(VENV)/bin/python benchmarks/testbed/setup.py -q build_ext --inplace
 	@touch $@
 
-# What is compiled of PyTorch is what the tests import: all of it would take longer. A new TORCH needs 'make clean', or another TORCH_VENV.
+# Only the modules of PyTorch that the tests import are compiled: all of them would take longer. A new TORCH needs 'make clean', or another TORCH_VENV.
 $(TORCH_VENV)/.torch: $(TORCH_VENV)/.created
 	@echo 'installing $(TORCH) into $(TORCH_VENV) ...'
 	@$(TORCH_PIP) install --no-compile '$(TORCH)' numpy

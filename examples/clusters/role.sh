@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs a command as one process of an MXNet dist_sync job: its role comes from the rank that mpirun or srun gave it.
+# Runs a command as one process of an MXNet dist_sync job. The rank from mpirun or srun determines its role.
 #   rank 0                  scheduler
 #   1 to DMLC_NUM_SERVER    servers
 #   all others              workers
@@ -13,7 +13,7 @@ for name in DMLC_NUM_SERVER DMLC_NUM_WORKER DMLC_PS_ROOT_URI DMLC_PS_ROOT_PORT; 
   [ -n "${!name:-}" ] || fail "$name is not set"
 done
 
-# MPI's variables come first: mpirun inside of a Slurm job hands on the job script's own SLURM_PROCID.
+# MPI's variables come first: inside a Slurm job, mpirun passes on the job script's own SLURM_PROCID.
 rank=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:-}}}}
 size=${OMPI_COMM_WORLD_SIZE:-${PMI_SIZE:-${SLURM_NTASKS:-}}}
 processes=$((1 + DMLC_NUM_SERVER + DMLC_NUM_WORKER))
@@ -24,7 +24,7 @@ if [ "$rank" = 0 ]; then
   export DMLC_ROLE=scheduler
 elif [ "$rank" -le "$DMLC_NUM_SERVER" ]; then
   export DMLC_ROLE=server
-  export MXNET_ENGINE_TYPE=${MXNET_ENGINE_TYPE:-NaiveEngine}    # servers wait for each operation anyway: fewer hand-overs
+  export MXNET_ENGINE_TYPE=${MXNET_ENGINE_TYPE:-NaiveEngine}    # servers wait for each operation in any case: fewer hand-overs
 else
   export DMLC_ROLE=worker
 fi

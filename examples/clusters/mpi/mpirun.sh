@@ -3,7 +3,7 @@
 # usage: mpirun.sh SERVERS WORKERS [MPIRUN OPTION ...] -- COMMAND ...
 # example, one server and one worker on each of two hosts:
 #   ./mpirun.sh 2 2 --host gpu1:3,gpu2:3 --map-by node --bind-to none -- python train.py --kv-store dist_sync
-# The first host also has the scheduler, which is why it needs one slot more. '--bind-to none' gives a worker all cores of its host.
+# The first host also runs the scheduler, so it needs one more slot. '--bind-to none' gives a worker all cores of its host.
 # DMLC_PS_ROOT_URI, the IP address of the first host, and DMLC_PS_ROOT_PORT are found if they are not set.
 set -eu
 
@@ -23,7 +23,7 @@ root=${DMLC_PS_ROOT_URI:-$(mpirun -np 1 ${options[@]+"${options[@]}"} hostname -
 [ -n "$root" ] || fail "the address of the first host was not found; set DMLC_PS_ROOT_URI"
 port=${DMLC_PS_ROOT_PORT:-$((10000 + RANDOM % 20000))}
 
-# 'env' hands on the variables with every MPI; mpirun's own options for that differ.
+# 'env' sets the variables with every MPI; the options of mpirun for this differ.
 exec mpirun -np $((1 + servers + workers)) ${options[@]+"${options[@]}"} \
   env DMLC_NUM_SERVER="$servers" DMLC_NUM_WORKER="$workers" DMLC_PS_ROOT_URI="$root" DMLC_PS_ROOT_PORT="$port" \
   "$role" "$@"
