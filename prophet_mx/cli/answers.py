@@ -22,7 +22,7 @@ class Row:
 
     @classmethod
     def of(cls, result: Result, plain: Result) -> "Row":
-        """A policy's result beside that of stock MXNet on the same cluster."""
+        """A policy's result, compared with plain dist_sync on the same cluster."""
         return cls(result, plain.seconds / result.seconds if result.seconds else 1.0)
 
     def values(self) -> Dict[str, Any]:
