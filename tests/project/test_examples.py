@@ -34,7 +34,8 @@ from common import checkpoint, data, networks, options, training  # noqa: E402
 def readme_commands():
     """The commands of the section that a reader tries on one machine, in their order."""
     section = (FOLDER / "README.md").read_text(encoding="utf-8").split("## Try it on one machine", 1)[1].split("\n## ", 1)[0]
-    return [line for block in re.findall(r"```sh\n(.*?)```", section, re.DOTALL) for line in block.splitlines()]
+    blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+    return [line for block in blocks for line in re.sub(r" \\\n *", " ", block).splitlines()]
 
 
 def run(command, folder, expect=0):
