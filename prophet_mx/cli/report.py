@@ -13,11 +13,11 @@ _EPILOG = """\
 example, all workers of a job:
   prophet-mx report trace-*.json -o report.html
 
-example, two jobs compared, the second with the first:
+example, two jobs, the second compared with the first:
   prophet-mx report fifo-*.json prophet-*.json
 
-They come from jobs such as these. A job of plain dist_sync writes no trace; the
-policy fifo sends in the same order, and does.
+Jobs such as these write the traces. A job of plain dist_sync writes none, but the
+policy fifo sends in the same order, and writes them.
   PROPHET_TIMELINE=fifo.json PROPHET_POLICY=fifo prophet-mx launch -n 2 -s 1 -- python train.py
   PROPHET_TIMELINE=prophet.json prophet-mx launch -n 2 -s 1 -- python train.py
 
@@ -25,9 +25,10 @@ The page is one file and loads nothing from elsewhere. It needs the extra 'repor
 or jinja2 alone: pip install 'jinja2>=3'.
 
 exit codes:
-  0  the page is written
+  0  the page was written
   1  the page cannot be written
-  2  wrong argument; the extra is not installed; or a file is damaged, is no trace of prophet_mx, or shows no whole iteration"""
+  2  wrong argument; the extra is not installed; or a file is damaged, is not a trace of
+     prophet_mx, or shows no whole iteration"""
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -36,7 +37,7 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         "report",
         help="show what traces say about a job, as a page",
         epilog=_EPILOG,
-        description="Write an HTML page about the traces that PROPHET_TIMELINE made a job's workers write.",
+        description="Write an HTML page from the traces that a job's workers wrote with PROPHET_TIMELINE.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="the traces of a job's workers, or of two jobs' workers")
