@@ -35,12 +35,12 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     """Add the subcommand ``report``."""
     parser = subparsers.add_parser(
         "report",
-        help="show what traces say about a job, as a page",
+        help="turn the traces of a job, or of two, into an HTML page",
         epilog=_EPILOG,
         description="Write an HTML page from the traces that a job's workers wrote with PROPHET_TIMELINE.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("traces", nargs="+", metavar="TRACE", help="the traces of a job's workers, or of two jobs' workers")
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="the traces of all workers of a job, or of two jobs")
     parser.add_argument(
         "-o", "--output", type=new_file, default="report.html", metavar="FILE", help="the page to write (default: report.html)"
     )
