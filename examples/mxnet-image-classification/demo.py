@@ -20,8 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 WORKERS, SERVERS = 2, 1
 BATCH = 64  # images per worker and iteration
 TRAINING = ["--batch-size", str(BATCH), "--lr", "0.03"]
-# Of all three jobs, set unless they are set already: what a deep network on GPUs has anyhow. By default MXNet would compute this small
-# network in two pieces, and on a CPU in the one thread that sends gradients as well.
+# Settings of all three jobs, unless they are already set. They give this small network the conditions of a deep network on GPUs. By default
+# MXNet would compute it in two steps, and on a CPU in the thread that also sends gradients.
 SETTINGS = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "3", "MXNET_CPU_WORKER_NTHREADS": "4", "OMP_NUM_THREADS": "1"}
 
 

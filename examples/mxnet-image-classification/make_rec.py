@@ -30,7 +30,7 @@ ENDINGS = (".jpg", ".jpeg", ".png")
 
 
 class ImagesError(Exception):
-    """Something about the images: the message names the file or folder."""
+    """There is something wrong with the images. The message names the file or folder."""
 
 
 def find_images(folder, classes=None):
@@ -71,7 +71,7 @@ def divide(images, ratio):
 
 
 def encoded(path, resize, quality):
-    """The image file as it is or, with ``resize``, as a JPEG whose shorter side has at most so many pixels.
+    """The image file as it is or, with ``resize``, as a JPEG whose shorter side has at most this number of pixels.
 
     Either way the image is decoded: training would stop at a broken one.
     """
@@ -91,7 +91,7 @@ def encoded(path, resize, quality):
 
 
 def in_order(work, items, threads):
-    """``work(item)`` for all items, computed by some threads a little ahead, as futures in the order of the items."""
+    """``work(item)`` for all items, computed a little ahead by several threads, as futures in the order of the items."""
     with ThreadPoolExecutor(threads) as pool:
         waiting = deque()
         try:
@@ -113,7 +113,7 @@ def write(prefix, folder, images, args):
     left_out = written = 0
     try:
         record = mx.recordio.MXIndexedRecordIO(own["idx"], own["rec"], "w")
-        # Closed here, whatever happens: a generator that is left to the collector may end in one of its own threads, which cannot join
+        # Closed here in any case: otherwise the garbage collector may end the generator in one of its own threads, which cannot join
         # itself.
         futures = in_order(lambda image: encoded(os.path.join(folder, image[0]), args.resize, args.quality), images, args.num_thread)
         with open(own["lst"], "w", encoding="utf-8") as listing, closing(futures):
@@ -180,7 +180,7 @@ def parse_args(argv=None):
 
 
 def make(args):
-    """Write what the options ask for; the number of images left out."""
+    """Write the files that the options ask for; returns the number of images left out."""
     names = None
     if args.classes is not None:
         try:

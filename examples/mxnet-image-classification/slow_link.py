@@ -16,7 +16,7 @@ import threading
 
 from prophet_mx.quantities import parse_rate
 
-SO_MAX_PACING_RATE = 47  # Linux: bytes/s that a socket sends at most; not in Python's socket module
+SO_MAX_PACING_RATE = 47  # Linux: limit on the bytes/s that a socket sends; not in Python's socket module
 PERIOD = 0.1  # seconds between two looks for new connections
 
 _libc = ctypes.CDLL(None)  # Python's own sockets would have to be made of copies of others' file descriptors, which others would see
@@ -36,12 +36,12 @@ def slow_down(rate):
     """From now on no connection that this process has, or accepts at a port that it listens on, sends more than ``rate`` bytes/s."""
     value = ctypes.c_uint(min(rate, 2**32 - 2))  # one more stands for no limit
     for name in os.listdir("/proc/self/fd"):
-        _libc.setsockopt(int(name), socket.SOL_SOCKET, SO_MAX_PACING_RATE, ctypes.byref(value), 4)  # fails for what is no socket
+        _libc.setsockopt(int(name), socket.SOL_SOCKET, SO_MAX_PACING_RATE, ctypes.byref(value), 4)  # fails for anything but a socket
 
 
 def keep_slow(rate):
-    """Slow down the connections that there are and those to come, in a thread that ends with the main thread. It has to be a thread: a
-    server connects within ``import mxnet``, and stays there until the job ends."""
+    """Slow down existing and future connections, in a thread that ends with the main thread. It must be a thread: a server connects
+    within ``import mxnet``, and stays there until the job ends."""
     main_thread = threading.main_thread()
 
     def run():

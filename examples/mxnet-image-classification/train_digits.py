@@ -5,7 +5,7 @@
 An ordinary MXNet 1.9 script. The lines that prophet_mx adds to it are marked with (1), (2) and (3); the first two are enough.
 """
 
-# Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
+# Servers and the scheduler also run this script, but never get past `import mxnet`. So it comes before any work.
 import mxnet as mx
 from prophet_mx import ScheduledKVStore  # (1)
 from prophet_mx.config import Config
@@ -68,8 +68,8 @@ def write_digits(directory):
     images = (digits.images * (255 / 16)).astype("uint8")
     parts = train_test_split(images, digits.target, train_size=TRAINING, test_size=VALIDATION, stratify=digits.target, random_state=0)
     os.makedirs(directory, exist_ok=True)
-    # Workers may come here at the same time. Each writes files of its own and then renames them: no name ever stands for a file
-    # that is half written, and whose file wins does not matter, they are the same. The one looked for above comes last.
+    # Workers may come here at the same time. Each writes its own files and then renames them, so no name ever belongs to an incomplete
+    # file. It does not matter which worker's file wins, because all are the same. The file that the check above looks for comes last.
     with tempfile.TemporaryDirectory(dir=directory) as own:
         for name, part_images, labels in (("train", parts[0], parts[2]), ("validation", parts[1], parts[3])):
             rec, idx = name + ".rec", name + ".idx"
@@ -147,7 +147,7 @@ class Progress:
         self.bar.close()
 
     def samples_per_second(self):
-        """By the median iteration, so that what else the machine does for a moment does not count."""
+        """By the median iteration, so that a short disturbance of the machine does not count."""
         return self.args.batch_size * self.kv.num_workers / statistics.median(self.seconds) if self.seconds else 0.0
 
 

@@ -3,7 +3,7 @@
 prophet-mx launch -n 2 -s 1 -- python train_gluon.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
 """
 
-# Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
+# Servers and the scheduler also run this script, but never get past `import mxnet`. So it comes before any work.
 import mxnet as mx
 
 import json
@@ -75,7 +75,7 @@ class Training:
         states = states_file(prefix, epochs, self.args.on_workers) if self.args.on_workers else None
         if states:
             self.trainer.load_states(states)
-            # The optimizer comes with its settings of then; the options of now count.
+            # The optimizer comes with its old settings; the current options override them.
             for name, value in self.optimizer_params.items():
                 setattr(self.trainer.optimizer, "lr" if name == "learning_rate" else name, value)
         if self.args.amp and os.path.exists(f"{prefix}-{epochs:04d}.amp"):

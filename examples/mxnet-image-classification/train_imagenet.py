@@ -3,7 +3,7 @@
 prophet-mx launch -n 2 -s 1 -- python train_imagenet.py --network resnet --num-layers 50 --kv-store dist_sync --benchmark 1
 """
 
-# Servers and the scheduler run this script too, and never get past `import mxnet`: so it comes before any work.
+# Servers and the scheduler also run this script, but never get past `import mxnet`. So it comes before any work.
 import mxnet as mx
 
 import logging
@@ -15,7 +15,7 @@ from common.data import training_iter, validation_images
 
 
 def make_module(args, checkpoints):
-    """A Module for the network, with the weights and optimizer states of the checkpoint if there is to be one."""
+    """A Module for the network, with the weights and optimizer states of the checkpoint, if the options name one."""
     symbol = networks.symbol(args)
     settings = {"context": args.devices, "compression_params": training.compression(args)}
     if args.load_epoch is None:
@@ -29,7 +29,7 @@ def make_module(args, checkpoints):
             f"{prefix}-{args.load_epoch:04d}.params is of another network than --network {args.network} with "
             f"--num-classes {args.num_classes}"
         )
-    warnings.filterwarnings("ignore", "Parameters already initialized")  # that they are is what a checkpoint is for
+    warnings.filterwarnings("ignore", "Parameters already initialized")  # a checkpoint has initialised them
     logging.info("Loaded checkpoint %s-%04d.params%s", prefix, args.load_epoch, " and optimizer states" if states else "")
     return module
 

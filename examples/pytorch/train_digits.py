@@ -27,7 +27,7 @@ from prophet_mx.quantities import format_rate, parse_rate
 from prophet_mx.torch import ScheduledOptimizer
 
 TRAINING, VALIDATION = 1437, 360  # images
-SO_MAX_PACING_RATE = 47  # Linux: bytes/s that a socket sends at most
+SO_MAX_PACING_RATE = 47  # Linux: limit on the bytes/s that a socket sends
 NOT_TIMED = 10  # iterations at the beginning, in which a plan is made
 
 
@@ -91,7 +91,7 @@ def iteration(model, optimizer, images, labels):
 
 
 def compute_seconds(data, args):
-    """What an iteration takes on the slowest rank without any communication."""
+    """The time of an iteration on the slowest rank without communication."""
     net = convnet()
     optimizer = torch.optim.SGD(net.parameters(), lr=args.lr, momentum=0.9)
     images, labels = (part[: args.batch_size] for part in data[:2])
@@ -107,7 +107,7 @@ def compute_seconds(data, args):
 
 
 def link(data, args):
-    """The links' rate in bytes/s, or None for no limit, and how it is told."""
+    """The links' rate in bytes/s, or None for no limit, and a sentence about it."""
     ranks = dist.get_world_size()
     if args.rate == "off" or ranks == 1:
         return None, "links as they are"
@@ -118,7 +118,7 @@ def link(data, args):
 
 
 def train(scheduled, data, rate, args):
-    """Train from the same beginning by one of the methods: the model, its validation accuracy, and images per second of all ranks."""
+    """Train from the same initial weights by one of the methods: the model, its validation accuracy, and images per second of all ranks."""
     torch.manual_seed(0)
     net = convnet()
     optimizer = torch.optim.SGD(net.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)

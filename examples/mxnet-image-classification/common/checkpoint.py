@@ -25,13 +25,13 @@ class Checkpoints:
         return self.prefix if self.rank == 0 else f"{self.prefix}-{self.rank}"
 
     def due(self, epochs):
-        """Whether one is to be written after so many epochs."""
+        """Whether to write a checkpoint after this number of epochs."""
         return self.prefix is not None and epochs % self.period == 0
 
     @contextmanager
     def writing(self, epochs):
-        """Gives a prefix to write under. The files get their names when all are complete, the parameters last: a job that is killed
-        meanwhile leaves no checkpoint that looks whole and is not."""
+        """Gives a prefix to write under. The files get their names when all are complete, the parameters last. So a job that is killed
+        never leaves an incomplete checkpoint that looks complete."""
         folder, name = os.path.split(self.own())
         with tempfile.TemporaryDirectory(dir=folder or ".", prefix=name + ".") as own:
             yield os.path.join(own, name)
@@ -40,7 +40,7 @@ class Checkpoints:
         logging.info("Saved checkpoint to %s-%04d.params", self.own(), epochs)
 
     def find(self, epochs):
-        """The prefix of the files to go on from: this worker's, or else rank 0's.
+        """The prefix of the files to resume from: this worker's, or else rank 0's.
 
         Raises
         ------
@@ -61,13 +61,13 @@ class Checkpoints:
         raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
 
     def newest(self, workers):
-        """The last epoch of which all workers have saved their files; None if there is none."""
+        """The last epoch for which all workers have saved their files; None if there is none."""
         prefixes = [self.prefix] + [f"{self.prefix}-{rank}" for rank in range(1, workers)]
         whole = [epoch for epoch in self._epochs() if all(os.path.exists(f"{prefix}-{epoch:04d}.params") for prefix in prefixes)]
         return whole[-1] if whole else None
 
     def _epochs(self):
-        """The epochs of which there are files of rank 0, rising."""
+        """The epochs for which rank 0 has files, rising."""
         folder, name = os.path.split(self.prefix)
         pattern = re.compile(re.escape(name) + r"-(\d{4,})\.params")
         return sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)

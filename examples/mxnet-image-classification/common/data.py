@@ -9,7 +9,7 @@ SYNTHETIC_BATCHES = 100
 
 
 class EpochIter(mx.io.DataIter):
-    """A fixed number of batches per epoch, drawn anew for each.
+    """A fixed number of batches per epoch, drawn again for each epoch.
 
     Everything random in an epoch (order, augmentation, dropout) starts from a number made of seed, epoch and worker. So an epoch is
     the same whether it follows others or is the first after a resume. And all workers do the same number of batches: parts of a
@@ -35,8 +35,8 @@ class EpochIter(mx.io.DataIter):
 
     def next(self):
         if self._done == self.batches:
-            # Backward of batch norm changes the running statistics without naming them to the engine: whoever reads them at the end of
-            # an epoch, for a checkpoint say, may come too early.
+            # Backward of batch norm changes the running statistics without naming them to the engine. Without this wait, a reader at the
+            # end of an epoch, such as a checkpoint, may come too early.
             mx.nd.waitall()
             raise StopIteration
         if self._inner is None:

@@ -9,7 +9,7 @@ import mxnet as mx
 
 from prophet_mx.policies import settings as policies
 
-# Optimizers whose whole state MXNet saves, so that a resumed run goes on exactly where it stopped.
+# Optimizers whose whole state MXNet saves, so that a resumed run continues exactly where it stopped.
 OPTIMIZERS = ("sgd", "nag", "signum", "adam", "adamax", "adagrad", "rmsprop", "adadelta", "ftrl", "lamb")
 WITH_MOMENTUM = ("sgd", "nag", "signum")
 
@@ -18,14 +18,14 @@ AUTO = "auto"  # --load-epoch: the epoch is found when the number of workers is 
 
 
 class _Formatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Defaults at the end of each help text, where there is one."""
+    """Help texts that end with the default, if there is one."""
 
     def _get_help_string(self, action):
         return action.help if action.default in (None, "") else super()._get_help_string(action)
 
 
 class OptionError(Exception):
-    """Options that do not fit together, or not to the files or the job: the message says what to do."""
+    """Options that do not fit each other, the files or the job. The message says what to do."""
 
 
 def make_parser(doc):
@@ -223,7 +223,7 @@ def epoch_or_auto(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a whole number of at least 1, or {AUTO}") from None
 
 
-# -- what needs several of them --------------------------------------------------------------------------------------------------
+# -- checks of several options ---------------------------------------------------------------------------------------------------
 
 
 def parse(parser, argv=None):

@@ -13,7 +13,7 @@ NEVER = 1 << 60  # an update that no job reaches
 
 
 def create_store(args):
-    """The store that --kv-store, --policy and --gc-type ask for; and the log, which needs its rank."""
+    """Make the store that --kv-store, --policy and --gc-type ask for, and set up the log, which needs its rank."""
     kv = mx.kv.create(args.kv_store)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)-15s Node[{kv.rank}] %(message)s", force=True)
     if kv.type.startswith("dist"):
@@ -26,7 +26,7 @@ def create_store(args):
 
 
 def _push_then_pull(kv):
-    """Module and Trainer of MXNet 1.9 call pushpull, which refuses compressed gradients; push and pull take them."""
+    """Module and Trainer of MXNet 1.9 call pushpull, which refuses compressed gradients. push and pull accept them."""
 
     def pushpull(key, value, out=None, priority=0):
         kv.push(key, value, priority)
@@ -41,7 +41,7 @@ def update_on_workers():
 
 
 def compression(args):
-    """What Module and Trainer take as compression_params."""
+    """The compression_params for Module and Trainer."""
     return None if args.gc_type == "none" else {"type": args.gc_type, "threshold": args.gc_threshold}
 
 
@@ -71,7 +71,7 @@ def lr_scheduler(args, batches):
 
 
 def initializer():
-    """How new weights are drawn: fit for networks with ReLU."""
+    """The distribution of new weights, suitable for networks with ReLU."""
     return mx.init.Xavier(rnd_type="gaussian", factor_type="in", magnitude=2)
 
 
@@ -101,7 +101,7 @@ def evaluate(predict, images, metric, epoch):
 
 
 def finish(kv):
-    """Wait for all that is still under way, and say what was scheduled."""
+    """Wait for all operations, and log what was scheduled."""
     mx.nd.waitall()
     stats = kv.stats() if hasattr(kv, "stats") else {"policy": "off"}
     if stats["policy"] == "off":
