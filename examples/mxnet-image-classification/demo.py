@@ -2,7 +2,7 @@
 
     python demo.py
 
-One server and two workers each time, all on this machine. train_digits.py is what they run; slow_link.py slows them down.
+Each job has one server and two workers, all on this machine. They run train_digits.py; slow_link.py slows down their connections.
 """
 
 import argparse
@@ -31,9 +31,9 @@ def parse_args():
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         epilog="exit codes: 0 done, 1 the weights differ, 2 wrong argument, else that of the job that failed",
     )
-    parser.add_argument("--epochs", type=int, default=5, help="passes over the training images; speeds leave out the first")
+    parser.add_argument("--epochs", type=int, default=5, help="passes over the training images; the first does not count for the speed")
     parser.add_argument("--scale", type=int, default=3, help="enlarge the images: messages take a smaller part of an iteration")
-    parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
+    parser.add_argument("--data-dir", default=".demo", help="folder for the images; created if missing")
     parser.add_argument("--require-accuracy", type=float, default=0.95, help="end with an error if a validation accuracy is lower")
     args = parser.parse_args()
     if args.epochs < 2:
@@ -42,8 +42,8 @@ def parse_args():
 
 
 def train(title, args, weights, policy, rate=None):
-    """Run a job, and end with it if it fails: its images per second, and the validation accuracy of rank 0. ``weights`` is a file for the
-    weights, ``rate`` what the links are slowed down to, such as '73Mbit'."""
+    """Run a job, and exit if it fails. Returns its images per second, and the validation accuracy of rank 0. ``weights`` is a file for the
+    weights, ``rate`` the rate of the slow links, such as '73Mbit'."""
     script = os.path.join(HERE, "train_digits.py")
     slowed = [] if rate is None else [os.path.join(HERE, "slow_link.py"), rate]
     training = [*TRAINING, "--scale", str(args.scale), "--epochs", str(args.epochs), "--policy", policy]
@@ -66,12 +66,12 @@ def train(title, args, weights, policy, rate=None):
 
 
 def slowed_to(speed, weights):
-    """The rate, such as '73Mbit', at which an iteration sends its gradients for as long as it takes on loopback; None if the kernel slows
-    nothing down. Prints why."""
+    """The rate, such as '73Mbit', at which sending an iteration's gradients takes as long as the iteration on loopback. None if the kernel
+    slows nothing down. Prints the reason."""
     seconds = BATCH * WORKERS / speed
     size = os.path.getsize(weights)  # gradients are as large as weights
     print(f"\nOn loopback there is nothing to gain: an iteration takes {1e3 * seconds:.0f} ms, and its {size / 1e6:.1f} MB of gradients")
-    print("are copied in memory. They wait for the processors alone, and no order of sending saves those any work.")
+    print("are copied in memory. They wait only for the processors, and no order of sending reduces their work.")
     why = slow_link.refusal()
     if why:
         print(f"This kernel refuses to slow connections down ({why}): the links stay as they are, and the gain cannot be shown.")

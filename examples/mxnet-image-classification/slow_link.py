@@ -2,8 +2,8 @@
 
     prophet-mx launch -n 2 -s 1 -- python slow_link.py 500Mbit train_digits.py
 
-No connection of the process sends more than that, so that with all processes of a job started like this links are slow in both
-directions. The kernel paces a socket for whoever asks (Linux 4.13 and newer): no privileges are needed. The script needs no change.
+No connection of the process sends more than this. If all processes of a job are started like this, links are slow in both directions.
+The kernel paces a socket on request (Linux 4.13 and newer), without privileges. The script needs no change.
 """
 
 import argparse

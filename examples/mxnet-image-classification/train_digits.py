@@ -37,7 +37,7 @@ def parse_args():
     parser.add_argument("--batch-size", type=int, default=32, help="images per worker and iteration")
     parser.add_argument("--lr", type=float, default=0.1, help="learning rate")
     parser.add_argument("--scale", type=int, default=1, help="enlarge the images so many times: more to compute for as many gradients")
-    parser.add_argument("--data-dir", default=".demo", help="where the images are kept; created if missing")
+    parser.add_argument("--data-dir", default=".demo", help="folder for the images; created if missing")
     parser.add_argument("--kv-store", default="dist_sync", help="'local' trains in this process alone, without a launcher")
     parser.add_argument("--policy", choices=policies(), default=Config.from_env().policy, help="which gradient goes first")
     parser.add_argument("--save", metavar="FILE", help="where rank 0 writes the weights at the end")

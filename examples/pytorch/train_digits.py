@@ -2,9 +2,9 @@
 
     torchrun --nproc-per-node 2 train_digits.py
 
-Both trainings start alike, and with two ranks they end with the same weights, bit for bit. One machine's own network is too fast to
-show a gain: so the connections between the ranks are slowed down, which the kernel does for whoever asks, until communication takes as
-long as computation.
+Both trainings start with the same weights, and with two ranks they end with the same weights, bit for bit. The network of one machine is
+too fast to show a gain. So the kernel slows down the connections between the ranks, without privileges, until communication takes as long
+as computation.
 """
 
 import argparse
