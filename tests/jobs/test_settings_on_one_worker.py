@@ -39,8 +39,8 @@ SHARED = {
         IN_FOURS,
     ),
     "set-1": (
-        ["0:PROPHET_BANDWIDTH=100Mbit", "0:warmup=1", "1:unit=3000", "1:PROPHET_POLICY=fifo"],
-        "policy=prophet, not fifo; unit=auto, not 3000; bandwidth=1.25e+07, not auto; warmup=1, not 3",
+        ["0:PROPHET_BANDWIDTH=100Mbit", "0:PROPHET_MESSAGE_COST=10ms", "0:warmup=1", "1:unit=3000", "1:PROPHET_POLICY=fifo"],
+        "policy=prophet, not fifo; unit=auto, not 3000; bandwidth=1.25e+07, not auto; message_cost=0.01, not auto; warmup=1, not 3",
         "prophet",
         WHOLE,
     ),

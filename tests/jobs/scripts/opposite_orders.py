@@ -11,7 +11,7 @@ import numpy as np
 
 from prophet_mx import ScheduledKVStore
 
-SHAPES = [(1,), (300, 10), (7,), (40, 5), (2500,), (64,)]
+SHAPES = [(1,), (150, 10), (7,), (40, 5), (1250,), (64,)]  # none is cut
 KEYS = 18
 
 
