@@ -117,7 +117,7 @@ test-torch: $(TORCH_VENV)/.installed
 bench: bench-quick
 
 # Measurements with PyTorch need its environment.
-$(addprefix bench-,pytorch pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
+$(addprefix bench-,pytorch pytorch-long pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 bench-%: build

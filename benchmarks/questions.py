@@ -97,13 +97,13 @@ SWEEP = (
     *(f"prophet:PROPHET_UNIT={unit}" for unit in PROPHET_UNITS),
 )
 COLLECTIVES = (
-    "resnet50_v1,ranks=2,rho=1,compute=1,rate=1Gbit",
     *(f"resnet50_v1,ranks=2,rho={rho},compute=0.15,rate=1Gbit" for rho in ("0.5", "1", "2")),
     "vgg16,ranks=2,rho=1,compute=0.15,rate=1Gbit",
     "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,slow=1.3",
     "resnet50_v1,ranks=2,rho=1,compute=0.15,rate=1Gbit,jitter=0.3",
     "resnet50_v1,ranks=4,rho=1,compute=0.15,rate=500Mbit",
 )
+DDP = ("ddp", "ddp-1MB", "ddp-2MB", "ddp-4MB", "ddp-bf16-2MB", "scheduled")
 ON_PROCESSOR = tuple(
     f"resnet50_v1,ranks=2,rho={rho},compute={compute},rate=1Gbit" for rho, compute in (("1", "0.15"), ("1", "1"), ("0.05", "0.15"))
 )
@@ -244,14 +244,21 @@ _FOUND = (
         "pytorch",
         "all-reduce, the device emulated: DistributedDataParallel and ScheduledOptimizer; needs PyTorch",
         "collectives",
-        (*_cells(*COLLECTIVES), "--kinds", "device", *SOME),
+        (*_cells(*COLLECTIVES), "--kinds", "device", *_methods(*DDP), *SOME),
+        PYTORCH,
+    ),
+    Question(
+        "pytorch-long",
+        "the same in iterations of a second; needs PyTorch",
+        "collectives",
+        (*_cells("resnet50_v1,ranks=2,rho=1,compute=1,rate=1Gbit"), "--kinds", "device", *_methods(*DDP)),
         PYTORCH,
     ),
     Question(
         "pytorch-cpu",
         "the same with copies and updates on the processor; needs PyTorch",
         "collectives",
-        (*_cells(*ON_PROCESSOR), "--kinds", "cpu", *SOME),
+        (*_cells(*ON_PROCESSOR), "--kinds", "cpu", *_methods(*DDP), *SOME),
         PYTORCH,
     ),
     Question(
