@@ -17,7 +17,8 @@ import threading
 from prophet_mx.quantities import parse_rate
 
 SO_MAX_PACING_RATE = 47  # Linux: limit on the bytes/s that a socket sends; not in Python's socket module
-PERIOD = 0.1  # seconds between two looks for new connections
+SEGMENT = 1448  # bytes, as on Ethernet. A segment of loopback is as large as a message, and the kernel waits after it, not within
+PERIOD = 0.02  # seconds between two looks for new sockets: peers connect soon after a port is open
 
 _libc = ctypes.CDLL(None)  # Python's own sockets would have to be made of copies of others' file descriptors, which others would see
 
@@ -34,9 +35,10 @@ def refusal():
 
 def slow_down(rate):
     """From now on no connection that this process has, or accepts at a port that it listens on, sends more than ``rate`` bytes/s."""
-    value = ctypes.c_uint(min(rate, 2**32 - 2))  # one more stands for no limit
-    for name in os.listdir("/proc/self/fd"):
-        _libc.setsockopt(int(name), socket.SOL_SOCKET, SO_MAX_PACING_RATE, ctypes.byref(value), 4)  # fails for anything but a socket
+    limit, segment = ctypes.c_uint(min(rate, 2**32 - 2)), ctypes.c_int(SEGMENT)  # 2**32 - 1 stands for no limit
+    for name in map(int, os.listdir("/proc/self/fd")):  # both fail for anything but a socket
+        _libc.setsockopt(name, socket.SOL_SOCKET, SO_MAX_PACING_RATE, ctypes.byref(limit), 4)
+        _libc.setsockopt(name, socket.IPPROTO_TCP, socket.TCP_MAXSEG, ctypes.byref(segment), 4)  # of those accepted from now on
 
 
 def keep_slow(rate):
