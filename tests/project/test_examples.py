@@ -221,7 +221,8 @@ def numbered(tmp_path_factory):
 
 
 def labels_of(batches):
-    return [[int(label) for label in batch.label[0].asnumpy()] for batch in batches]
+    """Of the images alone: where a batch has more places than a worker has images, MXNet leaves the rest as it found the memory."""
+    return [[int(label) for label in batch.label[0].asnumpy()[: batch.label[0].size - batch.pad]] for batch in batches]
 
 
 @pytest.mark.parametrize("workers, batch", [(1, 23), (1, 5), (2, 4), (2, 30), (3, 3), (5, 1)])
@@ -230,8 +231,7 @@ def test_each_validation_image_counts_once_in_every_pass(numbered, workers, batc
     for _ in range(2):
         seen = []
         for own in images:
-            for one in own:
-                seen += labels_of([one])[0][: batch - one.pad]
+            seen += chain(*labels_of(own))
         assert sorted(seen) == list(range(23))
 
 
