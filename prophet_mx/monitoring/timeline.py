@@ -13,7 +13,8 @@ up to 7/8            one in 100
 =================== ===============================================
 
 When each iteration began is written a hundred times as often as an iteration's units: of all, or of one in so many. The trace
-therefore shows a job's start as a whole, and samples of the rest, however long it runs.
+therefore shows a job's start as a whole, and samples of the rest, however long it runs. Where a part of the limit is used up, the events
+that have come since the last write may not fit: of these only the iterations are written.
 """
 
 import json
@@ -222,10 +223,11 @@ class Timeline:
             fresh = recorder.lost - self._lost
             head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=recorder.now_us(), s="p")
             self._lost = recorder.lost
-        room = int(self._limit * (1 - 0.5 ** (self._stage + 1))) - self._file.bytes - len(head)
+        room = self._room(self._stage) - len(head)
         used_up = len(text) > room
         if used_up:
-            text = text[: max(0, text.rfind(b",\n", 0, max(0, room)))]
+            whole = _fitting(text, room)
+            text = whole + _fitting(_iterations(text[len(whole) :]), self._room(self._stage + 1) - len(head) - len(whole))
         if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
             self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=recorder.now_us(), s="p"))
             logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
@@ -237,6 +239,10 @@ class Timeline:
             self._stage += 1
             recorder.keep(10**self._stage, 10 ** max(0, self._stage - 2))
             logger.info("timeline: from now on, one iteration in %d is written", 10**self._stage)
+
+    def _room(self, stage: int) -> int:
+        """Bytes that may still be written in a stage."""
+        return int(self._limit * (1 - 0.5 ** (stage + 1))) - self._file.bytes
 
     # -- what does not change -----------------------------------------------------------------------------------------------
 
@@ -278,6 +284,16 @@ class Timeline:
 
 def _event(phase: str, name: str, process: int, **fields: Any) -> bytes:
     return json.dumps({"ph": phase, "name": name, "pid": process, **fields}, separators=(",", ":")).encode("ascii")
+
+
+def _fitting(text: bytes, room: int) -> bytes:
+    """The first events of ``text``, as many as fit into ``room`` bytes."""
+    return text if len(text) <= room else text[: max(0, text.rfind(b",\n", 0, max(0, room)))]
+
+
+def _iterations(text: bytes) -> bytes:
+    """The events of ``text`` that tell when an iteration began and ended."""
+    return b"".join(b",\n" + event for event in text.split(b",\n")[1:] if b'"name":"iteration"' in event)
 
 
 def _label(name: str) -> bytes:
