@@ -6,8 +6,8 @@ A cell's model is a profile with emulated compute, in one or both of two kinds (
 real training of a small residual network (``--cell real,ranks=2,rate=1Gbit``). Gradients are ready operation by operation; with
 ``ready=steps`` in a cell, in the steps of the profile, many at once. Warm-up iterations are dropped. Every reduced gradient is
 checked on an emulated device. On the processor all ranks must end with the same weights, bit for bit, and so must all methods without
-compression, but for real training with more than two ranks: the order of summation differs there. Rounds, jobs that are set aside, and
-where results are written are as with benchmarks.run.
+compression, but for real training with more than two ranks: the order of summation differs there. The bound is that of gradients sent
+whole, so methods with bf16 have none. Rounds, jobs that are set aside, and where results are written are as with benchmarks.run.
 The exit code is 1 if a job failed, a value was wrong, or a method was faster than the bound; 3 without the privileges that namespaces need.
 """
 
@@ -92,7 +92,8 @@ def run_cell(bed: Testbed, cell: RingCell, methods: Sequence[RingMethod], option
             if attempt.job is not None:
                 jobs.setdefault(attempt.method, []).append(attempt.job)
         _check_weights(jobs)
-    return session.rows(attempts, load)
+    rows = session.rows(attempts, load)
+    return [row._replace(bound_ms=None, time_over_bound=None) if known[row.method].bf16 else row for row in rows]
 
 
 def run_method(bed: Testbed, cell: RingCell, load: Optional[Load], method: RingMethod, options: argparse.Namespace) -> Job:

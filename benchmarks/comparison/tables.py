@@ -1,7 +1,7 @@
 """Tables of a comparison, in Markdown: all that was measured, and what fits into a page."""
 
 import statistics
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from prophet_mx.quantities import format_rate
 
@@ -11,6 +11,7 @@ from .summaries import LEFT_OUT, CellSummary, Summary, summarise
 from .trainings import table as of_training
 
 About = Mapping[str, Any]  # see metadata.py
+COMPRESSES = "it sends gradients in 16 bits, which changes the result"
 SHOWN = {"pushpull": "plain dist_sync"}  # in pages, the baseline has one name
 
 
@@ -24,9 +25,9 @@ def _detail(cell: CellSummary) -> str:
     if cell.first is None:
         reasons = dict.fromkeys(summary.note for summary in cell.methods.values())
         return f"**{cell.cell}**: {'; '.join(reasons) or LEFT_OUT}\n"
-    first = cell.first
-    if first.images:
-        return of_training(cell, first)
+    if cell.first.images:
+        return of_training(cell, cell.first)
+    first = _bounded(cell) or cell.first
     share = "" if first.goodput_share is None else f", {first.goodput_share:.0%} of their rate"
     about = f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}"
     if first.bound_ms is not None:
@@ -39,6 +40,12 @@ def _detail(cell: CellSummary) -> str:
         "| servers' CPU | memory, MB | jobs | taken, of a core |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     )
     return head + "".join(_line(summary, ours) for summary in cell.methods.values())
+
+
+def _bounded(cell: CellSummary) -> Optional[JobRow]:
+    """A job with a bound, which compressed gradients do not have; None if the cell has no such job."""
+    jobs = (job for summary in cell.methods.values() for job in summary.jobs[:1])
+    return next((job for job in jobs if job.bound_ms is not None), None)
 
 
 def _line(summary: Summary, ours: Summary) -> str:
@@ -82,7 +89,8 @@ def compact(rows: Sequence[JobRow], about: About) -> str:
     columns = list(dict.fromkeys(column(name, about) for cell in cells for name in cell.methods))
     lines = ["| ms per iteration (time / bound) | bound | " + " | ".join(columns) + " |", "|---|" + "---:|" * (len(columns) + 1)]
     for cell in cells:
-        bound = "" if cell.first is None or cell.first.bound_ms is None else f"{cell.first.bound_ms:.0f}"
+        bounded = _bounded(cell)
+        bound = f"{bounded.bound_ms:.0f}" if bounded else ""
         found: Dict[str, Summary] = {column(name, about): summary for name, summary in cell.methods.items()}
         row = [_short(found[name]) if name in found else ("" if cell.methods else f"**{LEFT_OUT}**") for name in columns]
         lines.append(f"| {title(cell.cell, cell.kind)} | {bound} | " + " | ".join(row) + " |")
@@ -127,38 +135,42 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
     cells = [cell for cell in summarise(rows, about.get("methods", ())) if cell.first and cell.ours.jobs]
     if not cells:
         return f"- {LEFT_OUT}"
-    ours = cells[0].ours.method
+    ours = _code(column(cells[0].ours.method, about))
     lines = []
     ratios = [cell.ours.ratio for cell in cells if cell.ours.ratio is not None]
     if ratios:
         lines.append(
-            f"- `{ours}` takes {_range(ratios)} of the bound in {_number(len(ratios), 'cell')}, "
+            f"- {ours} takes {_range(ratios)} of the bound in {_number(len(ratios), 'cell')}, "
             f"{statistics.median(ratios):.2f} in the median."
         )
     against: Dict[str, List[float]] = {}
     compared, slower, same = 0, [], 0
+    unranked: Dict[str, None] = {}  # in order
     for cell in cells:
         rest = [summary for summary in cell.methods.values() if summary is not cell.ours and summary.jobs]
         speeds = {summary.method: cell.ours.speed_against(summary) for summary in rest}
         known = {method: speed for method, speed in speeds.items() if speed is not None}
         for method, speed in known.items():
             against.setdefault(column(method, about), []).append(speed.median)
-        if not known:
+        ranked = {method: speed for method, speed in known.items() if cell.ours.ratio is None or cell.methods[method].ratio is not None}
+        unranked.update(dict.fromkeys(_code(column(method, about)) for method in known if method not in ranked))
+        if not ranked:
             continue
         compared += 1
-        worst = min(known, key=lambda method: known[method].median)
-        if known[worst].high < 1:
-            slower.append(f"{title(cell.cell, cell.kind)} ({known[worst].text(2)} times as fast as {column(worst, about)})")
-        same += known[worst].low <= 1 <= known[worst].high
+        worst = min(ranked, key=lambda method: ranked[method].median)
+        if ranked[worst].high < 1:
+            digits = 2 if ranked[worst].high < 0.995 else 3  # not "1.00 (0.99 to 1.00) times"
+            slower.append(f"{title(cell.cell, cell.kind)} ({ranked[worst].text(digits)} times as fast as {column(worst, about)})")
+        same += ranked[worst].low <= 1 <= ranked[worst].high
     lines += [f"- {_range(speeds)} times as fast as {_code(name)} ({_number(len(speeds), 'cell')})." for name, speeds in against.items()]
     if against:
-        lines.append(_rank(ours, compared, same, slower))
+        lines.append(_rank(ours, compared, same, slower) + (f" {', '.join(unranked)} is not counted: {COMPRESSES}." if unranked else ""))
     return "\n".join(lines)
 
 
 def _rank(ours: str, cells: int, same: int, slower: Sequence[str]) -> str:
     text = (
-        f"- Of {_number(cells, 'cell')}, `{ours}` is the fastest in {cells - same - len(slower)}, within measurement error of the fastest "
+        f"- Of {_number(cells, 'cell')}, {ours} is the fastest in {cells - same - len(slower)}, within measurement error of the fastest "
         f"in {same}"
     )
     return text + (f", and slower in {len(slower)}: {'; '.join(slower)}." if slower else ", and slower in none.")

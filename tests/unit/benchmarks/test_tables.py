@@ -42,6 +42,16 @@ def test_a_time_under_the_bound_stops_the_report_with_the_reason(table):
     assert "(1.00)" in compact([*ROWS, *jobs("credit", 150)], about())
 
 
+def test_a_method_that_compresses_may_be_faster_than_the_bound_of_the_others():
+    rows = [*jobs("ddp-bf16-2MB", 140, bound_ms=None), *ROWS]
+    found = detail(rows, about())
+    assert "bound 150 ms" in found and "| 140.0 | 140 to 140 |  |" in line_of(found, "ddp-bf16-2MB")
+    assert line_of(compact(rows, about()), "ResNet-50, 150 ms, rho 1").startswith("| ResNet-50, 150 ms, rho 1 | 150 |")
+    assert "| 140 |" in compact(rows, about())
+    rank = claims(rows, about()).splitlines()[-1]
+    assert "`prophet` is the fastest in 1," in rank and "`ddp-bf16-2MB` is not counted: it sends gradients in 16 bits" in rank
+
+
 def test_a_run_with_a_time_under_the_bound_keeps_its_data_and_publishes_nothing(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.comparison.results.RESULTS", tmp_path / "published")
     rows = [*ROWS, *jobs("credit", 147)]
@@ -101,6 +111,14 @@ def test_the_sentences_say_where_it_is_slower_and_where_it_cannot_be_told():
     slower = claims([*ROWS, *jobs("credit", 156, 157, 158)], about())
     assert "slower in 1: ResNet-50, 150 ms, rho 1 (0.98 (0.97 to 0.98) times as fast as credit)" in slower
     assert "Of 1 cell," in claims([*ROWS, *jobs("prophet", 160, cell=OTHER)], about()), "alone in a cell is no victory"
+
+
+def test_claims_use_labels_and_show_a_difference_that_two_digits_hide():
+    method = "prophet:PROPHET_UNIT=128000"
+    rows = [*jobs(method, 160.5, 160.6, 160.7), *jobs("priority", 160, 160, 160)]
+    found = claims(rows, about(labels={method: "prophet"}))
+    assert "- `prophet` takes 1.07" in found and method not in found
+    assert "slower in 1: ResNet-50, 150 ms, rho 1 (0.996 (0.996 to 0.997) times as fast as priority)" in found, found
 
 
 def test_what_was_tuned_has_a_column_of_its_own_whatever_its_settings():
