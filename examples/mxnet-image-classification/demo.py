@@ -22,7 +22,7 @@ BATCH = 64  # images per worker and iteration
 TRAINING = ["--batch-size", str(BATCH), "--lr", "0.03"]
 # Settings of all three jobs, unless they are already set. They give this small network the conditions of a deep network on GPUs. By default
 # MXNet would compute it in two steps, and on a CPU in the thread that also sends gradients.
-SETTINGS = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "3", "MXNET_CPU_WORKER_NTHREADS": "4", "OMP_NUM_THREADS": "1"}
+SETTINGS = {"MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN": "3", "MXNET_CPU_WORKER_NTHREADS": "2", "OMP_NUM_THREADS": "1"}
 
 
 def parse_args():

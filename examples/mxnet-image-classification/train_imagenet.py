@@ -4,6 +4,7 @@ prophet-mx launch -n 2 -s 1 -- python train_imagenet.py --network resnet --num-l
 """
 
 # Servers and the scheduler also run this script, but never get past `import mxnet`. So it comes before any work.
+from common import engine  # noqa: F401 - before MXNet, which reads its settings
 import mxnet as mx
 
 import logging

@@ -26,6 +26,7 @@ PROBE_SECONDS = 120.0
 ROLES = ("scheduler", "server", "worker")
 BULK_NODES = 60  # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
 SMALLEST_UNIT = MIN_UNIT // 4  # elements of 4 bytes
+CPU_THREADS = "MXNET_CPU_WORKER_NTHREADS"  # of the engine, 1 by default
 
 INSTALL = "pip install mxnet==1.9.1 'numpy<1.24'; for CUDA 11.2, cuDNN 8 and NCCL 2: mxnet-cu112==1.9.1"
 BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
@@ -113,10 +114,28 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
         yield Finding("gpu", WARNING, "MXNet for CUDA sees no GPU", "look at nvidia-smi and CUDA_VISIBLE_DEVICES, or use the CPU wheel")
     elif found["cuda"]:
         yield Finding("gpu", OK, f"{found['gpus']} seen by MXNet")
+    if not found["gpus"]:
+        yield from check_engine_threads(job)
     if "core_error" in found:
         yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}", BUILD)
     else:
         yield Finding("core", OK, "the compiled module works with this MXNet")
+
+
+def check_engine_threads(job: Job) -> Iterator[Finding]:
+    """Whether messages wait for operators: where workers train on their CPUs, the engine runs both in the same threads."""
+    if job.environ.get("DMLC_ROLE", "worker") != "worker" or processes_here(job)[0] == 0:
+        return
+    threads = job.number(CPU_THREADS) or 1
+    if threads > 1:
+        yield Finding("engine_threads", OK, f"{CPU_THREADS}={threads}: messages need not wait for operators on the CPU")
+    else:
+        yield Finding(
+            "engine_threads",
+            WARNING,
+            "no GPU: if workers train on this machine, messages wait for operators in the engine's only thread for the CPU",
+            f"set {CPU_THREADS}=2 for the workers",
+        )
 
 
 def check_engine(job: Job) -> Iterator[Finding]:

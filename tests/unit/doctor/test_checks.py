@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_cores, check_files, check_job, check_settings
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_cores, check_engine_threads, check_files, check_job, check_settings
 from prophet_mx.machine import usable_cores
 from support.doctor import JOB, only
 
@@ -66,6 +66,19 @@ def test_cores_for_the_processes_of_this_machine(job, cores, expected):
     assert [(one.status, one.check) for one in found] == [(status, check) for status, check, _ in expected]
     assert all(part in one.found for one, (_, _, part) in zip(found, expected)), found
     assert all("OMP_NUM_THREADS=4" in one.do for one in found if one.check == "threads")
+
+
+@pytest.mark.parametrize(
+    "change, expected",
+    [
+        ({}, [WARNING]),
+        ({"MXNET_CPU_WORKER_NTHREADS": "1"}, [WARNING]),
+        ({"MXNET_CPU_WORKER_NTHREADS": "2"}, [OK]),
+        ({"DMLC_ROLE": "server"}, []),
+    ],
+)
+def test_on_a_machine_without_a_gpu_a_worker_is_told_of_the_threads_that_run_operators_and_messages(change, expected):
+    assert [one.status for one in check_engine_threads(Job({**JOB, **change}))] == expected
 
 
 @pytest.mark.parametrize(
