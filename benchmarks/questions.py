@@ -15,7 +15,13 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 # Commands, and the timeline, which is off in measured jobs.
 _EXCLUDED = tuple(f":(exclude)prophet_mx/{path}" for path in ("cli", "doctor", "simulation", "monitoring/timeline.py"))
-_COMPARISON = ("benchmarks/testbed", "benchmarks/comparison", "prophet_mx/profiling/models", ":(exclude)benchmarks/comparison/tables.py")
+# Of the comparison, all but what comes after the measurement.
+_COMPARISON = (
+    "benchmarks/testbed",
+    "benchmarks/comparison",
+    "prophet_mx/profiling/models",
+    *(f":(exclude)benchmarks/comparison/{name}.py" for name in ("metadata", "results", "tables")),
+)
 MXNET = ("_ext", "prophet_mx", *_EXCLUDED, ":(exclude)prophet_mx/torch", *_COMPARISON, "benchmarks/run.py")
 PYTORCH = (
     "prophet_mx",

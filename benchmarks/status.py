@@ -3,7 +3,8 @@
     python -m benchmarks.status
 
 Asks git for the commits since each result's own that touch what its question depends on (benchmarks/questions.py). Where the clone does
-not have that commit, as a shallow one may not, it says that it cannot tell. Exit code 0.
+not have that commit, as a shallow one may not, the result's fingerprint of these files tells whether they are still the same. If they are
+not, it says that it cannot tell what has changed. Exit code 0.
 """
 
 import argparse
@@ -12,25 +13,30 @@ import sys
 from pathlib import Path
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence
 
-from .comparison.metadata import ROOT, git
+from .comparison.metadata import ROOT, fingerprint, git
 from .comparison.results import RESULTS, load
 from .questions import QUESTIONS, Question
 
 
 class Status(NamedTuple):
-    """``changes``: the commits since then that could alter a result, as ``HASH SUBJECT``; ``unknown``: why that is not known."""
+    """``changes``: the commits since then that could alter a result, as ``HASH SUBJECT``; ``unknown``: why that is not known;
+    ``same``: in that case, whether the files that could alter it are still the same.
+    """
 
     question: str
     commit: str
     changes: List[str]
     unknown: str = ""
     dirty: bool = False
+    same: bool = False
 
     @property
     def note(self) -> str:
         """What a reader of the result has to know; '' if it is that of the present code."""
         notes = ["Made with changes that are in no commit."] if self.dirty else []
-        if self.unknown:
+        if self.same:
+            notes.append(f"{self.unknown[0].upper()}{self.unknown[1:]}, but the files that could alter this result are still the same.")
+        elif self.unknown:
             notes.append(f"Whether the code has changed since is not known: {self.unknown}.")
         elif self.changes:
             number = len(self.changes)
@@ -45,7 +51,8 @@ def status(question: Question, about: Mapping[str, Any], root: Path = ROOT) -> S
     unknown = _why_unknown(commit, root)
     if not unknown:
         changes = git("log", "--format=%h %s", f"{commit}..HEAD", "--", *question.alters, root=root).splitlines()
-    return Status(question.name, commit, changes, unknown, dirty)
+    same = bool(unknown) and bool(about.get("fingerprint")) and about["fingerprint"] == fingerprint(question.alters, root)
+    return Status(question.name, commit, changes, unknown, dirty, same)
 
 
 def _why_unknown(commit: str, root: Path) -> str:

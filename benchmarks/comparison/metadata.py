@@ -1,7 +1,9 @@
 """What a result says of itself: the commit, whether it was changed, when, by which command and on which machine it was made."""
 
+import hashlib
 import os
 import platform
+import re
 import shlex
 import subprocess
 from datetime import datetime, timezone
@@ -27,6 +29,14 @@ def git(*arguments: str, root: Path = ROOT) -> str:
     return done.stdout.strip()
 
 
+def fingerprint(paths: Sequence[str], root: Path = ROOT) -> str:
+    """Of the files under ``paths`` as git would commit them: the same whatever the history is. '' if git cannot tell."""
+    try:
+        return hashlib.sha1(git("ls-files", "--stage", "--", *paths, root=root).encode()).hexdigest()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
 def describe(module: str, arguments: Sequence[str], framework: str = "MXNet", package: str = "mxnet") -> Dict[str, Any]:
     """The part of a result's metadata that all have: commit, dirty, date, command, machine. ``module`` was run with ``arguments``."""
     try:
@@ -45,9 +55,20 @@ def describe(module: str, arguments: Sequence[str], framework: str = "MXNet", pa
 def machine(framework: str = "MXNet", package: str = "mxnet") -> str:
     """This machine and the versions, in one line."""
     return (
-        f"{os.cpu_count()} cores, Linux {platform.release()}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores{_processor()}, Linux {platform.release()}, Python {platform.python_version()}, "
         f"{framework} {version(package)}, prophet_mx {__version__}"
     )
+
+
+def _processor() -> str:
+    """`` (MODEL at GHz)``, as far as Linux tells."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    model = re.search(r"^model name\s*: (.+)$", text, re.MULTILINE)
+    clock = re.search(r"^cpu MHz\s*: ([0-9.]+)$", text, re.MULTILINE)
+    return f" ({model[1]}{f' at {float(clock[1]) / 1000:.1f} GHz' if clock else ''})" if model else ""
 
 
 def made(about: Mapping[str, Any]) -> str:

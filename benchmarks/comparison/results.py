@@ -12,7 +12,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from prophet_mx.errors import ConfigError
 
-from .metadata import made
+from ..questions import QUESTIONS
+from .metadata import fingerprint, made
 from .rows import JobRow, read, write_csv
 from .tables import detail
 
@@ -84,7 +85,14 @@ def destinations(options: argparse.Namespace, module: str) -> List[Files]:
 
 
 def write(files: Files, fields: Sequence[str], rows: Sequence[Sequence[Any]], table: Optional[str], about: Mapping[str, Any]) -> None:
-    """Write the three files of a result, without the table if that is None; ``table`` does not have what ``about`` says."""
+    """Write the three files of a result, without the table if that is None; ``table`` does not have what ``about`` says.
+
+    A published result also gets the fingerprint of the files that could alter it, so that one can tell whether it is that of the
+    present code where the history was written anew and its commit is gone.
+    """
+    question = QUESTIONS.get(files.about.parent.name) if files.about == Files.published(files.about.parent.name).about else None
+    if question:
+        about = {**about, "fingerprint": fingerprint(question.alters)}
     files.data.parent.mkdir(parents=True, exist_ok=True)
     write_csv(files.data, fields, rows)
     files.about.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

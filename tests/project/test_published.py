@@ -11,13 +11,16 @@ from importlib import import_module
 import pytest
 
 from benchmarks import publish, questions, status
+from benchmarks.comparison import results
 from benchmarks.comparison.cells import Cell
-from benchmarks.comparison.results import load
+from benchmarks.comparison.metadata import fingerprint
+from benchmarks.comparison.results import load, write
 from benchmarks.comparison.rings import RingCell
 from benchmarks.pictures import speedups
 from benchmarks.questions import QUESTIONS
 from support.paths import ROOT
 from support.results import CELL, job, jobs, published
+from support.results import about as described
 
 PLACE = "<!-- result: {} -->\n<!-- end of result -->\n"
 ROWS = [*jobs("prophet", 160, 161, 162), *jobs("p3", 240, 245, 230)]
@@ -293,6 +296,26 @@ def test_where_the_history_is_not_there_it_says_that_it_cannot_tell(history, tmp
     assert "is not known: this is no clone" in notes["none"].note
     elsewhere = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False}
     assert "is not in this history" in status.status(QUESTIONS["long"], elsewhere, tmp_path / "plain").note
+
+
+def test_where_its_commit_is_gone_the_files_fingerprint_tells_whether_they_are_the_same(history):
+    folder, commit = history
+    commit("_ext/scheduler.pyx")
+    commit("prophet_mx/profiling/profile.py")
+    long = QUESTIONS["long"]
+    about = {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False, "fingerprint": fingerprint(long.alters, folder)}
+    commit("README.md")
+    commit("benchmarks/comparison/tables.py")
+    found = status.status(long, about, folder)
+    assert found.note == "Commit 012345678 is not in this history, but the files that could alter this result are still the same."
+    commit("prophet_mx/profiling/profile.py")
+    assert "is not known: commit 012345678 is not in this history" in status.status(long, about, folder).note
+
+
+def test_a_published_result_has_the_fingerprint_of_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "RESULTS", tmp_path)
+    write(results.Files.published("long"), ("a",), [(1,)], "| a |", described())
+    assert load("long").about["fingerprint"] == fingerprint(QUESTIONS["long"].alters)
 
 
 def test_generated_pages_say_beside_the_table_that_it_is_stale(checkout):
