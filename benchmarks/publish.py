@@ -32,6 +32,7 @@ from .questions import QUESTIONS, Question
 
 PLACE = re.compile(r"^<!-- result: (?P<what>[a-z0-9 -]+?) -->\n(?P<text>.*?)^<!-- end of result -->$", re.MULTILINE | re.DOTALL)
 COMPARISONS = {"run": run.parser, "collectives": collectives.parser, "training": training.parser}
+ROUNDS = 3  # of jobs, unless a question asks for more; fewer are said beside the numbers
 
 
 class Difference(NamedTuple):
@@ -139,7 +140,9 @@ def _origin(question: Question, result: Result, page: str) -> str:
     """What the numbers are of."""
     file = f"benchmarks/results/{question.name}/table.md"
     where = f"[{question.name}]({file})" if page == "README.md" else f"`{file}`"
-    return f"{where}, by `make bench-{question.name}`: {made(result.about)}"
+    repeats = result.about.get("repeats", ROUNDS)
+    few = f" Only {repeats} round{'s' * (repeats > 1)} of jobs." if repeats < ROUNDS else ""
+    return f"{where}, by `make bench-{question.name}`: {made(result.about)}{few}"
 
 
 def pages(root: Path = ROOT) -> List[Path]:

@@ -91,17 +91,23 @@ CONDITIONS = (
     "resnet50_v1,rho=1,compute=0.15,jitter=0.3",
 )
 SHIPPED = ("pushpull", "p3", "credit", "prophet")
-# What an expert would try: P3's slices in elements, ByteScheduler's units with two, four and eight of them unanswered, prophet's units.
+# What an expert would try: P3's slices in elements, ByteScheduler's units with two, four and eight of them unanswered, and of prophet's
+# sizes one at a time.
 P3_SLICES = (10_000, 20_000, 80_000, 160_000, 320_000)  # 40,000 is what it has by itself
 CREDITS = (
     *((unit, 4) for unit in (64_000, 128_000, 256_000, 512_000, 1_000_000, 2_000_000)),
     *((unit, number) for unit in (128_000, 256_000, 512_000) for number in (2, 8)),
 )
-PROPHET_UNITS = (64_000, 96_000, 128_000, 192_000, 256_000)
+PROPHET_SIZES = {
+    "PROPHET_UNIT": (64_000, 96_000, 128_000, 192_000, 256_000),
+    "PROPHET_WINDOW": (128_000, 256_000, 512_000, 1_000_000),
+    "PROPHET_LEAD": (384_000, 768_000, 1_500_000, 3_000_000),
+}
+OWN_SWEEP = tuple(f"prophet:{name}={size}" for name, sizes in PROPHET_SIZES.items() for size in sizes)
 SWEEP = (
     *(f"p3:MXNET_KVSTORE_SLICE_THRESHOLD={elements}" for elements in P3_SLICES),
     *(f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={number * unit}" for unit, number in CREDITS),
-    *(f"prophet:PROPHET_UNIT={unit}" for unit in PROPHET_UNITS),
+    *OWN_SWEEP,
 )
 COLLECTIVES = (
     *(f"resnet50_v1,ranks=2,rho={rho},compute=0.15,rate=1Gbit" for rho in ("0.5", "1", "2")),
@@ -175,6 +181,12 @@ _FOUND = (
         "all methods as shipped, and at the best that tuning found; run tuning first",
         "run",
         (*_cells(*FOUR), *SOME, *_methods(*SHIPPED), "--best", "tuning"),
+    ),
+    Question(
+        "regret",
+        "two servers: the sizes that prophet chooses, and others, one at a time",
+        "run",
+        (*_cells(*CONDITIONS[:2]), *SOME, *_methods("prophet", *OWN_SWEEP), "--repeats", "1"),
     ),
     _ablations("ablation-short", "0.15", 128_000, *MANY, "--repeats", "5"),
     _ablations("ablation-long", "1", 240_000),
