@@ -32,7 +32,7 @@ from .questions import QUESTIONS, Question
 
 PLACE = re.compile(r"^<!-- result: (?P<what>[a-z0-9 -]+?) -->\n(?P<text>.*?)^<!-- end of result -->$", re.MULTILINE | re.DOTALL)
 COMPARISONS = {"run": run.parser, "collectives": collectives.parser, "training": training.parser}
-ROUNDS = 3  # of jobs, unless a question asks for more; fewer are said beside the numbers
+ROUNDS: int = run.parser().get_default("repeats")  # of jobs, unless a question asks for more; fewer are said beside the numbers
 
 
 class Difference(NamedTuple):
