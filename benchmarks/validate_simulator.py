@@ -4,7 +4,8 @@
     python -m benchmarks.validate_simulator benchmarks/scratch/mine.csv
 
 Reads published results, by name, or what ``benchmarks.run`` wrote. A method in a cell is simulated with the cell's measured goodput and
-compared with the median of its jobs. Stock MXNet's push+pull, P3, and methods with settings have no model and are left out.
+compared with the median of its jobs. Stock MXNet's push+pull, P3, methods with settings, and operations whose times vary have no model and
+are left out.
 
 What messages cost the processors of this machine is no property of the scheduler. It is taken in two ways: *fitted*, and *as measured* by
 the jobs themselves when they started, which is what a user has. ``--fit N`` fits it: on the first N cells it tries the values of GRID one
@@ -88,13 +89,16 @@ def read(paths: Sequence[Path]) -> List[Measured]:
 def measurements(rows: Sequence[JobRow]) -> List[Measured]:
     """The same of the jobs of one run."""
     found = []
-    for (cell, _), mine in by_cell([row for row in rows if not row.aside and row.time_ms]).items():
+    for (text, _), mine in by_cell([row for row in rows if not row.aside and row.time_ms]).items():
+        cell = Cell.parse(text)
+        if cell.jitter:
+            continue
         costs = [row.message_us for row in mine if row.message_us]
         for method in dict.fromkeys(row.method for row in mine if row.method in POLICY_OF):
             jobs = [row for row in mine if row.method == method]
             goodput = max(row.goodput_gbit or 0 for row in jobs) * 1e9 / 8
             seconds = statistics.median(row.time_ms or 0 for row in jobs) / 1e3
-            found.append(Measured(Cell.parse(cell), method, goodput, seconds, statistics.median(costs) / 1e6 if costs else 0.0))
+            found.append(Measured(cell, method, goodput, seconds, statistics.median(costs) / 1e6 if costs else 0.0))
     return found
 
 
@@ -102,7 +106,8 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
     """Simulated seconds per iteration of a method in a cell whose links carry ``goodput`` bytes/s."""
     load = cell.load(goodput)
     bigarray = int(load.env.get(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
-    return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=costs, bigarray=bigarray)
+    about = {**costs, "straggler": load.slow}
+    return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=about, bigarray=bigarray)
 
 
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:

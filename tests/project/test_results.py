@@ -66,6 +66,14 @@ def test_the_simulators_error_is_reported_row_by_row_for_both_kinds_of_costs(tmp
     assert checked(dict.fromkeys(true, (1 / 1.2,)))[0] == 1
 
 
+def test_a_slower_worker_is_simulated_as_slow_and_operations_that_vary_are_not_simulated(tmp_path):
+    slow, varied = f"{CELL},slow=1.3", f"{CELL},jitter=0.3"
+    rows = read([result(tmp_path / "a.csv", {(cell, "prophet"): (250,) for cell in (CELL, slow, varied)})])
+    assert [row.cell.slow for row in rows] == [None, 1.3]
+    plain, slower = (predict(row.cell, row.method, row.goodput, {}) for row in rows)
+    assert slower > 0.99 * 1.3 * 0.2 and slower > 1.1 * plain
+
+
 def test_a_rate_that_changes_is_told_phase_by_phase():
     starts = [float(second) for second in range(12)] + [11 + 3 * (number + 1) for number in range(8)]
     first, second = rate_change.phases(starts, [(0.0, 0.95), (11.0, 1.5)])
