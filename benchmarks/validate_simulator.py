@@ -106,8 +106,8 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
     """Simulated seconds per iteration of a method in a cell whose links carry ``goodput`` bytes/s."""
     load = cell.load(goodput)
     bigarray = int(load.env.get(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
-    about = {**costs, "straggler": load.slow}
-    return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=about, bigarray=bigarray)
+    cluster = {**costs, "straggler": load.slow}  # fields of Cluster, as costs are
+    return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=cluster, bigarray=bigarray)
 
 
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:
