@@ -300,7 +300,7 @@ _FOUND = (
         "frameworks-mxnet",
         "MXNet with as many servers as workers, to be put beside PyTorch",
         "run",
-        (*_cells(*(f"{cell},servers=2" for cell in BOTH)), *_methods("pushpull", "p3", "prophet")),
+        (*_cells(*(f"{cell},servers=2" for cell in BOTH)), *_methods("pushpull", "p3", "prophet"), "--timeout", "120"),
     ),
     Question(
         "frameworks-pytorch",
