@@ -27,7 +27,7 @@ from .comparison.metadata import ROOT, made
 from .comparison.names import family, title
 from .comparison.results import Result, comparison_table, load
 from .comparison.summaries import CellSummary, summarise
-from .comparison.tables import claims, compact
+from .comparison.tables import claims, compact, scaled
 from .questions import QUESTIONS, Question
 
 PLACE = re.compile(r"^<!-- result: (?P<what>[a-z0-9 -]+?) -->\n(?P<text>.*?)^<!-- end of result -->$", re.MULTILINE | re.DOTALL)
@@ -106,9 +106,10 @@ def _beside(question: Question, result: Result, results: Path) -> str:
         lines.append(f"| {_name(cell)} | " + " | ".join([_time(cell, name) for name in ("pushpull", "p3", "prophet")] + pytorch) + " |")
     note = (
         "A link carries the same bytes in both: there are as many servers as workers. The servers stand on machines of their own, which "
-        "all-reduce does not need; DistributedDataParallel's best bucket size is the best of these jobs."
+        "all-reduce does not need. DistributedDataParallel's best bucket size is the best of these jobs."
     )
-    return "\n".join(lines) + f"\n\n{note}" + (f" PyTorch: {made(other.about)}" if other else "")
+    paragraphs = ["\n".join(lines), scaled([*result.rows, *(other.rows if other else ())]), note]
+    return "\n\n".join(paragraphs + ([_origin(QUESTIONS["frameworks-pytorch"], other, "docs")] if other else []))
 
 
 def _name(cell: CellSummary) -> str:

@@ -232,7 +232,10 @@ def test_mxnet_and_pytorch_stand_beside_each_other(checkout):
     rows = [job(name, time, cell=ring)._replace(kind="device") for name, time in (("ddp", 310), ("ddp-2MB", 200), ("scheduled", 165))]
     published(checkout, "frameworks-pytorch", rows)
     publish.fill(checkout)
-    assert f"{head} 310 (2.07) | 200 (1.33) | 165 (1.10) |" in (checkout / "docs" / "some.md").read_text()
+    page = (checkout / "docs" / "some.md").read_text()
+    assert f"{head} 310 (2.07) | 200 (1.33) | 165 (1.10) |" in page
+    assert "the models' gradients are scaled to the cells: ResNet-50" in page
+    assert "results/frameworks-mxnet/table.md" in page and "results/frameworks-pytorch/table.md" in page
 
 
 # --- histories ---
