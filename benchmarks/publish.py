@@ -95,7 +95,8 @@ def _beside(question: Question, result: Result, results: Path) -> str:
     """``result`` is MXNet's; PyTorch's has the same cells in the same order."""
     other = load("frameworks-pytorch", results)
     ours = summarise(result.rows, ())
-    theirs = summarise(other.rows, ()) if other else []
+    their_rows = other.rows if other else []
+    theirs = summarise(their_rows, ())
     lines = [
         "| ms per iteration (time / bound) | plain `dist_sync` | P3 | prophet_mx, MXNet | DDP | DDP, best buckets | prophet_mx, PyTorch |",
         "|---|" + "---:|" * 6,
@@ -108,8 +109,10 @@ def _beside(question: Question, result: Result, results: Path) -> str:
         "A link carries the same bytes in both: there are as many servers as workers. The servers stand on machines of their own, which "
         "all-reduce does not need. DistributedDataParallel's best bucket size is the best of these jobs."
     )
-    paragraphs = ["\n".join(lines), scaled([*result.rows, *(other.rows if other else ())]), note]
-    return "\n\n".join(paragraphs + ([_origin(QUESTIONS["frameworks-pytorch"], other, "docs")] if other else []))
+    paragraphs = ["\n".join(lines), scaled([*result.rows, *their_rows]), note]
+    if other:
+        paragraphs.append(_origin(QUESTIONS["frameworks-pytorch"], other, "docs"))
+    return "\n\n".join(paragraphs)
 
 
 def _name(cell: CellSummary) -> str:
