@@ -228,7 +228,7 @@ _FOUND = (
         "simulator",
         "the simulator against all cells that were measured: costs fitted on one cell, and as measured when the jobs started",
         "validate_simulator",
-        ("long", "short", "conditions", "bandwidth", "--fit", "1"),
+        ("long", "short", "conditions", "bandwidth", "--fit", HEADLINE[0]),
         (*SIMULATION, "benchmarks/validate_simulator.py"),
     ),
     Question("overhead", "what scheduling costs where there is nothing to schedule", "overhead", (), (*MXNET, "benchmarks/overhead.py")),

@@ -1,6 +1,6 @@
 """The simulator against the testbed: simulated and measured time per iteration of every cell that the simulator can model.
 
-    python -m benchmarks.validate_simulator short long --fit 1
+    python -m benchmarks.validate_simulator short long --fit resnet50_v1,rho=1,compute=0.15
     python -m benchmarks.validate_simulator benchmarks/scratch/mine.csv
 
 Reads published results, by name, or what ``benchmarks.run`` wrote. A method in a cell is simulated with the cell's measured goodput and
@@ -8,10 +8,10 @@ compared with the median of its jobs. Stock MXNet's push+pull, P3, methods with 
 are left out.
 
 What messages cost the processors of this machine is no property of the scheduler. It is taken in two ways: *fitted*, and *as measured* by
-the jobs themselves when they started, which is what a user has. ``--fit N`` fits it: on the first N cells it tries the values of GRID one
-parameter after the other, twice, for the least mean error. Without it, ``--costs`` has what was fitted before. The costs are in the
-result's metadata, with the cells they come from. The other cells are predictions. The fit absorbs whatever else the machine did in those
-runs; a cost at the edge of GRID need not be the true one.
+the jobs themselves when they started, which is what a user has. Both are one number, the time of a message. ``--fit CELL`` takes the value
+of MESSAGES that has the least mean error in that cell; more than one number cannot be told from the few times of one cell. Without it,
+``--costs`` has what was fitted before. The costs are in the result's metadata, with the cell they come from. The other cells are
+predictions. A fit absorbs whatever else the machine did in those jobs. A cost at an end of MESSAGES need not be the true one.
 
 Results are written as by benchmarks.run. Exit code 1 if the median error of the predictions with fitted costs is 10% or more, or nothing
 was left to predict.
@@ -24,8 +24,8 @@ import sys
 from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from prophet_mx.cli.arguments import count
-from prophet_mx.errors import ProphetError
+from prophet_mx.cli.arguments import checked
+from prophet_mx.errors import ConfigError, ProphetError
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.simulation.predict import load_costs, predicted_seconds
 
@@ -48,14 +48,8 @@ LIMIT = 0.10  # of the median error
 COSTS_FILE = Files.published("simulator").about
 FITTED, STARTED = "fitted", "as measured"
 
-# What the fit tries, in the fields of prophet_mx.simulation.cluster.Cluster (seconds, seconds/byte).
-GRID = {
-    "message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),
-    "server_message_seconds": (0.0, 2e-5, 5e-5, 1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3, 3.2e-3),
-    "server_byte_seconds": (0.0, 1e-10, 2e-10, 5e-10, 1e-9, 2e-9, 4e-9),
-    "rtt": (0.0, 2e-4, 5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2),
-}
-ROUNDS = 2
+# What the fit tries: seconds of a message, each 1.2 times the one before, rounded to a microsecond.
+MESSAGES = (0.0, *(round(1e-5 * 1.2**step, 6) for step in range(26)))
 
 
 class Measured(NamedTuple):
@@ -110,29 +104,22 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
     return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=cluster, bigarray=bigarray)
 
 
+def costs_of_message(message: float, cell: Cell) -> Dict[str, float]:
+    """The costs with which :func:`prophet_mx.simulation.cluster.message_time` of this cell is ``message`` (seconds)."""
+    return {"message_seconds": message, "server_message_seconds": message * cell.servers / cell.workers}
+
+
 def fit(rows: Sequence[Measured]) -> Dict[str, float]:
-    """The costs of GRID with the least mean error over ``rows``, found one parameter after the other."""
-    costs = dict.fromkeys(GRID, 0.0)
-
-    def mean_error(tried: Dict[str, float]) -> float:
-        return statistics.fmean(abs(predict(row.cell, row.method, row.goodput, tried) / row.seconds - 1) for row in rows)
-
-    best = mean_error(costs)
-    for _ in range(ROUNDS):
-        for name, values in GRID.items():
-            for value in values:
-                if value == costs[name]:
-                    continue
-                error = mean_error({**costs, name: value})
-                if error < best:
-                    best, costs = error, {**costs, name: value}
-            print(f"fit: {name} = {costs[name]:g}, mean error {best:.2%}", flush=True)
-    return costs
-
-
-def started_costs(row: Measured) -> Dict[str, float]:
-    """The costs that follow from what a message took: what :func:`prophet_mx.simulation.cluster.message_time` makes of them."""
-    return {"message_seconds": row.message, "server_message_seconds": row.message * row.cell.servers / row.cell.workers}
+    """The costs of the time in MESSAGES with the least mean error over ``rows``, which are of one cell."""
+    cell = rows[0].cell
+    tried = {message: costs_of_message(message, cell) for message in MESSAGES}
+    errors = {
+        message: statistics.fmean(abs(predict(row.cell, row.method, row.goodput, costs) / row.seconds - 1) for row in rows)
+        for message, costs in tried.items()
+    }
+    best = min(errors, key=lambda message: errors[message])
+    print(f"fit: {best * 1e6:.0f} us per message, mean error {errors[best]:.2%} in {cell}", flush=True)
+    return tried[best]
 
 
 def check(rows: Sequence[Measured], costs: Dict[str, float], fitted: Sequence[str]) -> List[Check]:
@@ -142,7 +129,7 @@ def check(rows: Sequence[Measured], costs: Dict[str, float], fitted: Sequence[st
 
 def check_started(rows: Sequence[Measured]) -> List[Check]:
     """The same with what jobs measured at their start, where they did."""
-    return [_check(STARTED, row, started_costs(row), False) for row in rows if row.message]
+    return [_check(STARTED, row, costs_of_message(row.message, row.cell), False) for row in rows if row.message]
 
 
 def _check(name: str, row: Measured, costs: Dict[str, float], fitted: bool) -> Check:
@@ -184,7 +171,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
-    parser.add_argument("--fit", type=count, metavar="N", help="fit the costs on the first N cells")
+    parser.add_argument("--fit", type=checked(Cell.parse), metavar="CELL", help="fit the costs on this cell")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of costs from an earlier fit (default %(default)s)")
     add_output_options(parser)
     options = parser.parse_args(arguments)
@@ -192,8 +179,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         runs = [read_jobs(path) for path in options.runs]
         rows = [row for run in runs for row in measurements(run)]
         if options.fit:
-            cells = list(dict.fromkeys(str(row.cell) for row in rows))[: options.fit]
-            costs = fit([row for row in rows if str(row.cell) in cells])
+            cells = [str(options.fit)]
+            mine = [row for row in rows if row.cell == options.fit]
+            if not mine:
+                raise ConfigError(f"--fit {cells[0]} is not allowed; allowed: {', '.join(sorted({str(row.cell) for row in rows}))}")
+            costs = fit(mine)
         else:
             costs, cells = load_costs(str(options.costs)), json.loads(options.costs.read_text()).get("cells", [])
         fitted = check(rows, costs, cells)
@@ -202,7 +192,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except (ProphetError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    table = f"Fitted costs: {', '.join(f'{k} {v:g}' for k, v in costs.items())}. {sent}\n\n{markdown(checks)}"
+    named = ", ".join(f"{name} {value:g}" for name, value in costs.items())
+    table = f"Fitted costs: {named}{''.join(f'; of {cell}' for cell in cells)}. {sent}\n\n{markdown(checks)}"
     print(table)
     about = {**describe("validate_simulator", arguments), "costs": costs, "cells": cells}
     write_everywhere(options, "validate_simulator", Check._fields, checks, table, about)

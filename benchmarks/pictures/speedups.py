@@ -47,7 +47,9 @@ def conditions(cell: Cell, profile: GradientProfile) -> str:
 def message_costs(path: Path) -> Costs:
     """The costs that were fitted and published, or the simulator's own. Raises ConfigError."""
     if path.exists():
-        return Costs(load_costs(str(path)), "with message costs fitted to measured jobs")
+        costs = load_costs(str(path))
+        free = "with messages that cost nothing, which fits measured jobs best"
+        return Costs(costs, "with message costs fitted to measured jobs" if any(costs.values()) else free)
     return Costs(COSTS, "with messages that cost nothing, as no fitted costs are published")
 
 

@@ -66,6 +66,22 @@ def test_the_simulators_error_is_reported_row_by_row_for_both_kinds_of_costs(tmp
     assert checked(dict.fromkeys(true, (1 / 1.2,)))[0] == 1
 
 
+def test_what_a_message_costs_is_found_in_one_cell_and_predicts_the_others(tmp_path, capsys):
+    message = validate_simulator.MESSAGES[-3]  # dear enough to show
+    costs = {"message_seconds": message, "server_message_seconds": message / 2}
+    rows = {(cell, method): (1,) for cell in (CELL, OTHER) for method in ("pushpull", "prophet")}
+    file = result(tmp_path / "a.csv", rows)
+    true = {(str(row.cell), row.method): [1e3 * predict(row.cell, row.method, row.goodput, costs)] for row in read([result(file, rows)])}
+    arguments = [str(result(file, true)), "--results", str(tmp_path), "--name", "simulator", "--fit"]
+    assert validate_simulator.main([*arguments, CELL]) == 0
+    assert json.loads((tmp_path / "simulator.json").read_text())["costs"] == costs
+    assert "predicted: 2 rows of 1 cells, median error 0.0%, largest 0.0%" in capsys.readouterr().out
+    assert validate_simulator.main([*arguments, f"{CELL},slow=2"]) == 1
+    assert f"allowed: {OTHER}, {CELL}" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        validate_simulator.main([*arguments, "resnet18_v1,rho=none"])
+
+
 def test_a_slower_worker_is_simulated_as_slow_and_operations_that_vary_are_not_simulated(tmp_path):
     slow, varied = f"{CELL},slow=1.3", f"{CELL},jitter=0.3"
     rows = read([result(tmp_path / "a.csv", {(cell, "prophet"): (250,) for cell in (CELL, slow, varied)})])

@@ -75,6 +75,8 @@ def test_without_published_costs_messages_cost_nothing_and_the_picture_says_so(t
     (tmp_path / "metadata.json").write_text(json.dumps({"costs": {"rtt": 0.001}}))
     costs = message_costs(tmp_path / "metadata.json")
     assert costs.values == {"rtt": 0.001} and "fitted" in costs.words
+    (tmp_path / "metadata.json").write_text(json.dumps({"costs": {"rtt": 0.0}}))
+    assert "cost nothing, which fits measured jobs best" in message_costs(tmp_path / "metadata.json").words
 
 
 @pytest.mark.parametrize("policy", ["plain", "prophet"])
