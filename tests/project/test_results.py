@@ -66,9 +66,9 @@ def test_the_simulators_error_is_reported_row_by_row_for_both_kinds_of_costs(tmp
     assert checked(dict.fromkeys(true, (1 / 1.2,)))[0] == 1
 
 
-def test_what_a_message_costs_is_found_in_one_cell_and_predicts_the_others(tmp_path, capsys):
-    message = validate_simulator.MESSAGES[-3]  # dear enough to show
-    costs = {"message_seconds": message, "server_message_seconds": message / 2}
+def test_what_a_message_costs_is_found_in_one_cell_and_predicts_the_others(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(validate_simulator, "MESSAGES", (0.0, 4e-4, 8e-4, 1.6e-3))
+    costs = {"message_seconds": 8e-4, "server_message_seconds": 4e-4}
     rows = {(cell, method): (1,) for cell in (CELL, OTHER) for method in ("pushpull", "prophet")}
     file = result(tmp_path / "a.csv", rows)
     true = {(str(row.cell), row.method): [1e3 * predict(row.cell, row.method, row.goodput, costs)] for row in read([result(file, rows)])}
