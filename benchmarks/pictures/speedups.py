@@ -46,11 +46,12 @@ def conditions(cell: Cell, profile: GradientProfile) -> str:
 
 def message_costs(path: Path) -> Costs:
     """The costs that were fitted and published, or the simulator's own. Raises ConfigError."""
-    if path.exists():
-        costs = load_costs(str(path))
-        free = "with messages that cost nothing, which fits measured jobs best"
-        return Costs(costs, "with message costs fitted to measured jobs" if any(costs.values()) else free)
-    return Costs(COSTS, "with messages that cost nothing, as no fitted costs are published")
+    if not path.exists():
+        return Costs(COSTS, "with messages that cost nothing, as no fitted costs are published")
+    costs = load_costs(str(path))
+    if not any(costs.values()):
+        return Costs(costs, "with messages that cost nothing, which fits measured jobs best")
+    return Costs(costs, "with message costs fitted to measured jobs")
 
 
 def simulated(job: Cell, rates: Sequence[float], methods: Sequence[str], costs: Mapping[str, float]) -> Dict[str, List[Point]]:
