@@ -152,6 +152,10 @@ def _ablations(name: str, compute: str, unit: int, *protocol: str) -> Question:
     return Question(name, asks, "run", (*cells, *_methods(*methods), *protocol), labels=methods)
 
 
+def _headline(name: str, asks: str, *more: str) -> Question:
+    return Question(name, asks, "run", (*_cells(*HEADLINE), *_methods(*SHIPPED), *MANY, *FIVE, "--timeout", "60", *more))
+
+
 def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
     methods = {f"{policy}:PROPHET_UNIT={unit}": policy for policy in ("prophet", "priority")}
     cell = f"resnet50_v1,rho=1,compute={compute}"
@@ -161,12 +165,9 @@ def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
 
 
 _FOUND = (
-    Question(
-        "headline",
-        "README's cells: iterations of 150 ms, methods as shipped",
-        "run",
-        (*_cells(*HEADLINE), *_methods(*SHIPPED), *MANY, *FIVE, "--timeout", "60"),
-    ),
+    _headline("headline", "README's cells: iterations of 150 ms, methods as shipped"),
+    _headline("headline-second", "the same again, hours later", "--seed", "1"),
+    _headline("headline-third", "the same once more, hours after the second run", "--seed", "2"),
     Question(
         "short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY, "--timeout", "90")
     ),
@@ -318,10 +319,10 @@ _FOUND = (
     ),
     Question(
         "repeatability",
-        "whether a second run of headline, hours later, agrees: first make bench-headline ARGS='--name headline-again --seed 1'",
+        "whether the runs of README's cells agree: publish headline, headline-second and headline-third first",
         "repeatability",
-        ("headline", "benchmarks/scratch/headline-again.csv"),
-        MXNET,
+        ("headline", "headline-second", "headline-third"),
+        (*MXNET, "benchmarks/repeatability.py"),
     ),
     Question(
         "quick",

@@ -1,12 +1,13 @@
-"""Do two runs of a comparison agree? Their medians beside each other, and whether these differ by more than jobs do.
+"""Do several runs of a comparison agree? Their medians beside each other, and whether these differ by more than jobs do.
 
-    python -m benchmarks.repeatability headline benchmarks/scratch/headline-again.csv
+    python -m benchmarks.repeatability headline headline-second headline-third
 
-A run is the name of a published result or a CSV file. Two medians agree if the interval of their ratio, by a bootstrap over the jobs of
-both, has 1 in it. Exit code 1 if fewer than 95% of the rows agree, 2 if there is nothing to compare.
+A run is the name of a published result or a CSV file. Each run is compared with each other. Two medians agree if the interval of their
+ratio, by a bootstrap over the jobs of both, has 1 in it. Exit code 1 if fewer than 95% of all pairs agree, 2 if nothing can be compared.
 """
 
 import argparse
+import itertools
 import statistics
 import sys
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -19,77 +20,112 @@ from .comparison.rows import JobRow, read
 from .comparison.tables import scaled
 
 LEAST_AGREEING = 0.95
+Key = Tuple[str, str, str]  # cell, kind, method
 
 
-class Row(NamedTuple):
-    """A method in a cell, in both runs; ``ratio``: the second median over the first."""
+class Pair(NamedTuple):
+    """A method in a cell, in two of the runs, which count from 1; ``ratio``: the median of the later run over that of the earlier one."""
 
-    cell: str
-    kind: str
-    method: str
-    first: Interval  # ms
-    second: Interval
+    key: Key
+    runs: Tuple[int, int]
+    medians: Tuple[Interval, Interval]  # ms
     ratio: Interval
 
     @property
     def agrees(self) -> bool:
         return 1 in self.ratio
 
+    @property
+    def difference(self) -> float:
+        return abs(self.ratio.median - 1)
 
-def times(rows: Sequence[JobRow]) -> Dict[Tuple[str, str, str], List[float]]:
-    """(cell, kind, method) -> ms of each job that counts."""
-    found: Dict[Tuple[str, str, str], List[float]] = {}
+
+def times(rows: Sequence[JobRow]) -> Dict[Key, List[float]]:
+    """The ms of each job that counts."""
+    found: Dict[Key, List[float]] = {}
     for row in rows:
         if not row.aside and row.time_ms is not None:
             found.setdefault((row.cell, row.kind, row.method), []).append(row.time_ms)
     return found
 
 
-def compared(first: Sequence[JobRow], second: Sequence[JobRow]) -> List[Row]:
-    """The rows that both runs have."""
-    ours, theirs = times(first), times(second)
+def compared(runs: Sequence[Sequence[JobRow]]) -> List[Pair]:
+    """Each run with each later one, of what all have."""
+    found = [times(rows) for rows in runs]
+    common = sorted(set(found[0]).intersection(*found[1:]))
     return [
-        Row(*key, of_median(ours[key]), of_median(theirs[key]), of_ratio(theirs[key], ours[key])) for key in sorted(ours) if key in theirs
+        Pair(
+            key,
+            (one + 1, other + 1),
+            (of_median(found[one][key]), of_median(found[other][key])),
+            of_ratio(found[other][key], found[one][key]),
+        )
+        for key in common
+        for one, other in itertools.combinations(range(len(runs)), 2)
     ]
 
 
-def markdown(rows: Sequence[Row]) -> str:
-    """What the rows say, and a table of them."""
-    agree = sum(row.agrees for row in rows)
-    differences = [abs(row.ratio.median - 1) for row in rows]
+def markdown(pairs: Sequence[Pair]) -> str:
+    """What the pairs say, and a table with a row per cell and method."""
+    apart = [pair for pair in pairs if not pair.agrees]
+    agree = len(pairs) - len(apart)
+    differences = [pair.difference for pair in pairs]
     about = (
-        f"{agree} of {len(rows)} rows agree ({agree / len(rows):.0%}). The medians differ by {statistics.median(differences):.1%} in the "
-        f"median, {max(differences):.1%} at most."
+        f"{agree} of {len(pairs)} pairs of medians agree ({agree / len(pairs):.0%}). They differ by {statistics.median(differences):.1%} in "
+        f"the median, {max(differences):.1%} at most."
     )
-    lines = ["| cell | method | first, ms (95%) | second, ms (95%) | second / first (95%) | |", "|---|---|---:|---:|---:|---|"]
-    for row in rows:
-        numbers = " | ".join((row.first.text(1), row.second.text(1), row.ratio.text(3)))
-        lines.append(f"| {title(row.cell, row.kind)} | {row.method} | {numbers} | {'' if row.agrees else '**differs**'} |")
+    if apart:
+        about += "\n\nThose that do not agree, the later median over the earlier one:\n"
+    for pair in apart:
+        cell, kind, method = pair.key
+        about += f"\n- runs {pair.runs[0]} and {pair.runs[1]}: `{method}`, {title(cell, kind)}: {pair.ratio.text(3)}"
+    number = max(pair.runs[1] for pair in pairs)
+    head = " | ".join(f"run {run}, ms (95%)" for run in range(1, number + 1))
+    lines = [f"| cell | method | {head} | furthest apart: ratio (95%) | |", "|---|---|" + "---:|" * (number + 1) + "---|"]
+    lines += [_line(list(group)) for _, group in itertools.groupby(pairs, key=lambda pair: pair.key)]
     return about + "\n\n" + "\n".join(lines) + "\n"
+
+
+def _line(pairs: Sequence[Pair]) -> str:
+    """The table's row of all pairs of one method in one cell."""
+    cell, kind, method = pairs[0].key
+    medians = {run: median for pair in pairs for run, median in zip(pair.runs, pair.medians)}
+    shown = " | ".join(medians[run].text(1) for run in sorted(medians))
+    furthest = max(pairs, key=lambda pair: pair.difference)
+    apart = ", ".join(f"{one} and {other}" for one, other in (pair.runs for pair in pairs if not pair.agrees))
+    note = f"**{apart} differ**" if apart else ""
+    return f"| {title(cell, kind)} | {method} | {shown} | {furthest.ratio.text(3)} | {note} |"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.repeatability", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs=2, type=source, metavar="RUN", help="a published result's name, or a CSV file")
+    parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="a published result's name, or a CSV file")
     add_output_options(parser)
     options = parser.parse_args(arguments)
+    if len(options.runs) < 2:
+        parser.error(f"{options.runs[0]} alone is not allowed; allowed: two runs or more")
     try:
-        first, second = map(read, options.runs)
+        runs = [read(path) for path in options.runs]
     except OSError as error:
         parser.error(str(error))
-    rows = compared(first, second)
-    if not rows:
+    pairs = compared(runs)
+    if not pairs:
         parser.error("nothing to compare: the runs share no cell and method")
-    table = f"{scaled(first)}\n\n{markdown(rows)}"
+    table = f"{scaled(runs[0])}\n\n{markdown(pairs)}"
     print(table)
-    flat = [(row.cell, row.kind, row.method, *row.first, *row.second, *row.ratio, row.agrees) for row in rows]
-    names = [f"{what}{part}" for what in ("first", "second", "ratio") for part in ("", "_low", "_high")]
+    flat = [(*pair.key, *pair.runs, *pair.medians[0], *pair.medians[1], *pair.ratio, pair.agrees) for pair in pairs]
+    names = [f"{what}{part}" for what in ("first_ms", "second_ms", "ratio") for part in ("", "_low", "_high")]
     write_everywhere(
-        options, "repeatability", ("cell", "kind", "method", *names, "agrees"), flat, table, describe("repeatability", arguments)
+        options,
+        "repeatability",
+        ("cell", "kind", "method", "first", "second", *names, "agrees"),
+        flat,
+        table,
+        describe("repeatability", arguments),
     )
-    return int(sum(row.agrees for row in rows) < LEAST_AGREEING * len(rows))
+    return int(sum(pair.agrees for pair in pairs) < LEAST_AGREEING * len(pairs))
 
 
 if __name__ == "__main__":

@@ -29,14 +29,30 @@ def test_runs_agree_if_their_medians_differ_by_no_more_than_jobs_do(tmp_path, ca
     second = result(tmp_path / "b.csv", {(CELL, "p3"): again, (OTHER, "fifo"): (1,)})
     assert repeatability.main([str(first), str(second), "--results", str(tmp_path), "--name", "both"]) == code
     text = (tmp_path / "both.md").read_text()
-    assert f"{1 - code} of 1 rows agree" in text and text.count("**differs**") == code and "fifo" not in text
+    assert f"{1 - code} of 1 pairs of medians agree" in text and text.count("**1 and 2 differ**") == code and "fifo" not in text
     assert "100.0 (98.0 to 102.0)" in text and f"{abs(sorted(again)[1] - 100)}.0% at most" in text
 
 
-def test_runs_without_a_common_row_are_refused(tmp_path):
-    first, second = result(tmp_path / "a.csv", {(CELL, "p3"): (1,)}), result(tmp_path / "b.csv", {(OTHER, "p3"): (1,)})
+def test_each_of_three_runs_is_compared_with_each_other(tmp_path, capsys):
+    runs = [result(tmp_path / f"{name}.csv", {(CELL, "p3"): times}) for name, times in (("a", (100,)), ("b", (100,)), ("c", (110,)))]
+    assert repeatability.main([*map(str, runs), "--results", str(tmp_path), "--name", "all"]) == 1
+    text = (tmp_path / "all.md").read_text()
+    assert "1 of 3 pairs of medians agree (33%). They differ by 10.0% in the median, 10.0% at most." in text
+    assert "| 100.0 | 100.0 | 110.0 | 1.100 | **1 and 3, 2 and 3 differ** |" in text
+    with open(tmp_path / "all.csv") as file:
+        assert [(row["first"], row["second"], row["agrees"]) for row in csv.DictReader(file)] == [
+            ("1", "2", "True"),
+            ("1", "3", "False"),
+            ("2", "3", "False"),
+        ]
+
+
+@pytest.mark.parametrize("number, problem", [(1, "allowed: two runs or more"), (2, "the runs share no cell and method")])
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, capsys, number, problem):
+    runs = [result(tmp_path / f"{name}.csv", {(cell, "p3"): (1,)}) for name, cell in (("a", CELL), ("b", OTHER))]
     with pytest.raises(SystemExit):
-        repeatability.main([str(first), str(second)])
+        repeatability.main([str(path) for path in runs[:number]])
+    assert problem in capsys.readouterr().err
 
 
 def test_the_simulators_error_is_reported_row_by_row_for_both_kinds_of_costs(tmp_path, capsys):
