@@ -71,8 +71,8 @@ def markdown(pairs: Sequence[Pair]) -> str:
     agree = len(pairs) - len(apart)
     differences = [pair.difference for pair in pairs]
     about = (
-        f"{agree} of {len(pairs)} pairs of medians agree ({agree / len(pairs):.0%}). They differ by {statistics.median(differences):.1%} in "
-        f"the median, {max(differences):.1%} at most."
+        f"{agree} of {len(pairs)} pairs of medians agree ({agree / len(pairs):.0%}). "
+        f"They differ by {statistics.median(differences):.1%} in the median, {max(differences):.1%} at most."
     )
     if apart:
         about += "\n\nThose that do not agree, the later median over the earlier one:\n"
