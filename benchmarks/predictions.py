@@ -13,17 +13,16 @@ Exit code 1 if the median error is 10% or more, or nothing was predicted; 2 if a
 """
 
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
 from typing import Optional, Sequence
 
 from prophet_mx.errors import ProphetError
-from prophet_mx.simulation.predict import COSTS, load_costs
+from prophet_mx.simulation.predict import COSTS
 
 from .comparison.results import source
-from .validate_simulator import LIMIT, Check, check, read, summary
+from .validate_simulator import LIMIT, Check, check, read, read_costs, summary
 
 
 def table(checks: Sequence[Check]) -> str:
@@ -41,13 +40,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.predictions", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
-    parser.add_argument("--costs", metavar="FILE", help="JSON file of what messages cost (default: nothing)")
+    parser.add_argument("--costs", type=Path, metavar="FILE", help="JSON file of what messages cost (default: nothing)")
     options = parser.parse_args(arguments)
     try:
         costs, fitted = dict(COSTS), []
         if options.costs:
-            costs = load_costs(options.costs)
-            fitted = json.loads(Path(options.costs).read_text(encoding="utf-8")).get("cells", [])
+            costs, fitted = read_costs(options.costs)
         checks = check(read(options.runs), costs, fitted)
     except (ProphetError, OSError, KeyError, ValueError) as error:
         print(f"error: {error}", file=sys.stderr)

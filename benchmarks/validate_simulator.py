@@ -22,7 +22,7 @@ import json
 import statistics
 import sys
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ConfigError, ProphetError
@@ -64,7 +64,7 @@ class Measured(NamedTuple):
 
 
 class Check(NamedTuple):
-    """A row of the result. Times in ms; error = simulated / measured - 1."""
+    """A row of the result. Times in ms; error: as :func:`error_of` gives it."""
 
     costs: str  # FITTED or STARTED
     cell: str
@@ -104,6 +104,16 @@ def predict(cell: Cell, method: str, goodput: float, costs: Dict[str, float]) ->
     return predicted_seconds(load.profile, goodput, cell.workers, cell.servers, POLICY_OF[method], costs=cluster, bigarray=bigarray)
 
 
+def error_of(row: Measured, costs: Dict[str, float]) -> float:
+    """Simulated / measured time - 1, with ``costs``."""
+    return predict(row.cell, row.method, row.goodput, costs) / row.seconds - 1
+
+
+def read_costs(path: Path) -> Tuple[Dict[str, float], List[str]]:
+    """The costs of an earlier fit, and the cells that they come from. Raises ConfigError, OSError."""
+    return load_costs(str(path)), json.loads(path.read_text(encoding="utf-8")).get("cells", [])
+
+
 def costs_of_message(message: float, cell: Cell) -> Dict[str, float]:
     """The costs with which :func:`prophet_mx.simulation.cluster.message_time` of this cell is ``message`` (seconds)."""
     return {"message_seconds": message, "server_message_seconds": message * cell.servers / cell.workers}
@@ -113,10 +123,7 @@ def fit(rows: Sequence[Measured]) -> Dict[str, float]:
     """The costs of the time in MESSAGES with the least mean error over ``rows``, which are of one cell."""
     cell = rows[0].cell
     tried = {message: costs_of_message(message, cell) for message in MESSAGES}
-    errors = {
-        message: statistics.fmean(abs(predict(row.cell, row.method, row.goodput, costs) / row.seconds - 1) for row in rows)
-        for message, costs in tried.items()
-    }
+    errors = {message: statistics.fmean(abs(error_of(row, costs)) for row in rows) for message, costs in tried.items()}
     best = min(errors, key=lambda message: errors[message])
     print(f"fit: {best * 1e6:.0f} us per message, mean error {errors[best]:.2%} in {cell}", flush=True)
     return tried[best]
@@ -133,9 +140,8 @@ def check_started(rows: Sequence[Measured]) -> List[Check]:
 
 
 def _check(name: str, row: Measured, costs: Dict[str, float], fitted: bool) -> Check:
-    simulated = predict(row.cell, row.method, row.goodput, costs)
-    error = round(simulated / row.seconds - 1, 4)
-    return Check(name, str(row.cell), row.method, round(row.seconds * 1e3, 1), round(simulated * 1e3, 1), error, fitted)
+    measured_ms, error = row.seconds * 1e3, error_of(row, costs)
+    return Check(name, str(row.cell), row.method, round(measured_ms, 1), round(measured_ms * (1 + error), 1), round(error, 4), fitted)
 
 
 def summary(checks: Sequence[Check]) -> str:
@@ -185,7 +191,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 raise ConfigError(f"--fit {cells[0]} is not allowed; allowed: {', '.join(sorted({str(row.cell) for row in rows}))}")
             costs = fit(mine)
         else:
-            costs, cells = load_costs(str(options.costs)), json.loads(options.costs.read_text()).get("cells", [])
+            costs, cells = read_costs(options.costs)
         fitted = check(rows, costs, cells)
         checks = fitted + check_started(rows)
         sent = scaled([job for run in runs for job in run])
