@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import signal
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -31,6 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in list(os.environ):
         if name.startswith(("PROPHET_", "DMLC_", "PS_")) or name == "PORT":
             del os.environ[name]
+    # Behind nohup, or in the background of a script, they are ignored, and would be by all processes of the tests.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
