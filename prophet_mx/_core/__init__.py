@@ -22,7 +22,7 @@ from .copies import cpu_arrays_are_plain, plain
 from .drain import POLL_TIMES
 from .driver import Driver
 from .events import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW
-from .mxapi import MXNET_FUNCTIONS, load_mxnet
+from .mxapi import MXNET_FUNCTIONS, array_shape, load_mxnet
 from .parameter import MAX_OUTS, Parameter
 from .pyscheduler import Scheduler
 from .recorder import Recorder
@@ -43,6 +43,7 @@ __all__ = [
     "Recorder",
     "Scheduler",
     "alarm",
+    "array_shape",
     "cpu_arrays_are_plain",
     "load_mxnet",
     "plain",

@@ -56,7 +56,7 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
         raise kind(f"key {shown(key):.80}: {name} is an NDArray, or a list of one per device, not {_kind(value)}")
     if len(arrays) > MAX_DEVICES:
         raise KVStoreError(f"key {shown(key):.80}: {name} has {len(arrays)} arrays; allowed: one per device, at most {MAX_DEVICES}")
-    if len({array.shape for array in arrays}) > 1:
+    if len(arrays) > 1 and len({_core.array_shape(array.handle.value) for array in arrays}) > 1:
         raise KVStoreMXNetError(
             f"key {shown(key):.80}: {name} has arrays of different shapes: " + ", ".join(sorted({str(array.shape) for array in arrays}))
         )
@@ -109,7 +109,10 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
     """The arguments of a key's push, pull or pushpull; None is an argument that is not given. ``typed``: an optimizer on the servers will
-    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it."""
+    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it.
+
+    A signal handler may pull, so this reads shapes in the way that is safe there.
+    """
     check_key(key)
     if book.initialised and key not in book.initialised:
         raise KVStoreMXNetError(
@@ -121,7 +124,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
         if given is None:
             continue
         for array in arrays_of(key, name, given):
-            if known is not None and array.shape != known.shape:
+            if known is not None and _core.array_shape(array.handle.value) != known.shape:
                 raise KVStoreMXNetError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
             if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
                 raise KVStoreMXNetError(f"key {key!r}: {name} has the type {array.dtype.__name__}, the parameter {known.dtype.__name__}")

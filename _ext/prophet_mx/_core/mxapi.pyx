@@ -1,5 +1,5 @@
 """MXNet's C functions: see mxapi.pxd."""
-from libc.stdint cimport uintptr_t
+from libc.stdint cimport int64_t, uintptr_t
 
 MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64",
                    "MXNDArrayGetDType", "MXNDArrayGetStorageType", "MXNDArrayGetContext", "MXNDArrayReshape64", "MXNDArraySlice64",
@@ -19,6 +19,20 @@ def load_mxnet(dict addresses, type error not None, size_t copier) -> None:
     for i, name in enumerate(MXNET_FUNCTIONS):
         functions[i] = <void*><uintptr_t>addresses[name]
     MX.copier = <void*>copier
+
+
+def array_shape(size_t array) -> tuple:
+    """The shape of the array with this handle, safe in a signal handler.
+
+    MXNet returns shapes in memory of the thread. A handler that reads ``array.shape`` can change the one that the interrupted code is
+    reading. This memory is another one than that of ``array.shape``, and no handler runs between the call and the copy.
+    """
+    cdef:
+        int dimensions
+        const int64_t* shape
+    need_mxnet()
+    mx_check(MX.array_shape(<void*>array, &dimensions, &shape))
+    return tuple([shape[i] for i in range(dimensions)])
 
 
 cdef int need_mxnet() except -1:
