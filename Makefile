@@ -22,11 +22,14 @@ TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
 TORCH_WITH := torch,test,report,metrics
 
-# Executions of the fuzzer per parser; kinds of native checks (address thread valgrind); minutes of faults; short jobs in a row.
+# Executions of the fuzzer per parser; kinds of native checks (address thread valgrind); minutes of faults; short jobs in a row; random
+# programs, and the seed of the first.
 RUNS    ?= 1000000
 KINDS   ?=
 MINUTES ?= 10
 STARTS  ?= 300
+SEEDS   ?= 200
+FIRST   ?= 0
 # A checkout of MXNet 1.9.1.
 CHECKOUT ?= ../mxnet
 
@@ -57,7 +60,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch bench questions results-status publish plots docs wheel clean fuzz check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -73,6 +76,7 @@ help:
 	@echo 'make results-status    list the published results that are older than a change that could alter them'
 	@echo 'make publish           put the numbers of benchmarks/results into README.md and docs/'
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
+	@echo 'make fuzz-programs      run SEEDS=$(SEEDS) random programs from seed FIRST=$(FIRST) on, and compare them with plain dist_sync'
 	@echo 'make check-native      test scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
 	@echo 'make soak    run MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
 	@echo 'make starts  run STARTS=$(STARTS) short jobs in a row and check their values, and some jobs of plain MXNet'
@@ -142,6 +146,9 @@ docs: build
 fuzz: build
 	@$(PIP) install 'atheris>=2.3'
 	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python fuzz/fuzz.py all -runs=$(RUNS) $(ARGS)
+
+fuzz-programs: build
+	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m programs.compare --seeds $(SEEDS) --first $(FIRST) $(ARGS)
 
 # This compiles the extension in place, so it has the requirements of a build.
 check-native: build
