@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Type
 
 import mxnet as mx
 from mxnet.base import _LIB, check_call
@@ -103,7 +103,7 @@ def _note_collection(phase: str, info: Dict[str, Any]) -> None:
 def _at_exit() -> None:
     """Registered after MXNet's own exit handler, so it runs before it."""
     stores = [(store, path) for store, path in _live.items() if not path.forked()]
-    ended_by = getattr(sys, "last_type", None)  # the exception that ends the program, where one does
+    ended_by = _ended_by()
     code = 130 if ended_by is not None and issubclass(ended_by, KeyboardInterrupt) else 1
     try:
         for store, path in stores:
@@ -121,6 +121,24 @@ def _at_exit() -> None:
             path.close()
         _await_handed_over(None if ended_by is None else code)
         gc.callbacks.remove(_note_collection)  # of our threads none is left, and no new one could be started
+
+
+def _ended_by() -> Optional[Type[BaseException]]:
+    """The exception that ends the program, where one does.
+
+    Python notes it in ``sys`` as it prints it. Interpreters inside a program (code, pdb, IPython) and test runners do so as well with
+    exceptions after which the program continues. Their tracebacks do not begin where the program does.
+    """
+    trace = getattr(sys, "last_traceback", None)
+    if trace is None:
+        return None
+    frame = trace.tb_frame
+    script = frame.f_code.co_name == "<module>" and frame.f_globals is vars(sys.modules["__main__"])
+    if script:  # "<string>" is python -c, "<stdin>" a script that Python reads, or each line of an interactive session
+        file = frame.f_code.co_filename
+        script = not file.startswith("<") or file == "<string>" or file == "<stdin>" and not hasattr(sys, "ps1")
+    started = frame.f_globals.get("__name__") == "runpy"  # python -m
+    return sys.last_type if script or started else None
 
 
 def _await_handed_over(code: Optional[int]) -> None:

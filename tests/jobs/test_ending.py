@@ -1,5 +1,7 @@
 """When and where the end of a store happens that nobody refers to any more; test_exit.py shows it in jobs."""
 
+import pytest
+
 from support.commands import python
 
 SCRIPT = """
@@ -81,3 +83,31 @@ def test_a_store_ends_once_and_the_collector_never_waits_for_it():
     assert lines[4:7] == ["ended: by a thread that it joins", "logged", "the last line"], lines
     assert sorted(lines[7:9]) == ["ended: at exit", "ended: at exit, by a collector that was under way"], lines
     assert lines[9:] == ["ended: by the interpreter, as it goes"], lines
+
+
+ENDED = """
+import atexit, code, sys
+import mxnet
+from prophet_mx.mxnet import process_exit
+
+atexit.register(lambda: print("ended by", process_exit._ended_by()))
+
+def fails():
+    return 1 / 0
+
+if "handled" in sys.argv:
+    for names in ({}, globals()):
+        code.InteractiveInterpreter(names).runcode("1 / 0")
+    assert sys.last_type is ZeroDivisionError
+else:
+    fails()
+"""
+
+
+@pytest.mark.parametrize("start", ["file", "module", "text"])
+def test_the_exception_that_ends_the_program_is_told_from_those_that_were_shown_before(start, tmp_path):
+    """However the program was started. An interpreter in the program shows exceptions as Python does at its end."""
+    (tmp_path / "ended.py").write_text(ENDED)
+    words = {"file": ["ended.py"], "module": ["-m", "ended"], "text": ["-c", ENDED]}[start]
+    assert "ended by None" in python(*words, "handled", cwd=tmp_path, expect=0).stdout
+    assert "ended by <class 'ZeroDivisionError'>" in python(*words, cwd=tmp_path, expect=1).stdout
