@@ -7,7 +7,7 @@ workers wait forever. If MXNet itself refuses a call, the error raised here is a
 
 import math
 import operator
-from typing import Any, List, Optional, Type
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
 from mxnet.ndarray import NDArray
@@ -16,7 +16,7 @@ from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
 from ..planning.placement import FACTOR, SURE
-from .arrays import as_list, shape_of
+from .arrays import as_list, shape_of, type_name
 from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
 from .keys import MAX_KEY, KeyBook
 
@@ -44,8 +44,24 @@ def check_lists(key: Any, **lists: Any) -> None:
             raise KVStoreTypeError(f"{len(key)} keys need a list of {len(key)} for {name}, not {what}")
     if not key:
         raise KVStoreMXNetError("an empty list of keys")
+    for name in key:
+        check_key(name)
     if len({isinstance(name, str) for name in key}) > 1:
         raise KVStoreTypeError("a list of keys of different types: the keys of one store are all strings or all integers")
+
+
+def grouped(key: Sequence[Any], *lists: Any) -> Tuple[Any, ...]:
+    """The keys of a call, each once, and the lists of its arrays. As in MXNet, a key that is there several times counts once, with all its
+    arrays, as if each were of another device: pushes are added up, and every array gets the pulled value. Lists are checked before."""
+    if len(set(key)) == len(key):
+        return (key, *lists)
+    places: Dict[Any, List[int]] = {}
+    for place, name in enumerate(key):
+        places.setdefault(name, []).append(place)
+    return (
+        list(places),
+        *(values and [[array for place in same for array in as_list(values[place])] for same in places.values()] for values in lists),
+    )
 
 
 def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
@@ -97,6 +113,8 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
             raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all strings or all integers")
         array = arrays_of(name, "value", value[place])[0]
+        if type_name(array.dtype) == "bfloat16":
+            raise KVStoreMXNetError(f"key {name!r}: MXNet's servers cannot hold bfloat16: they end; allowed: float16, or float32")
         if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
             raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
         number = book.unplaceable(name, place, math.prod(array.shape))
@@ -127,15 +145,20 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
             if known is not None and _core.array_shape(array.handle.value) != known.shape:
                 raise KVStoreMXNetError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
             if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
-                raise KVStoreMXNetError(f"key {key!r}: {name} has the type {array.dtype.__name__}, the parameter {known.dtype.__name__}")
-            if buffer is not None and array.stype != "default":
-                raise KVStoreMXNetError(f"key {key!r}: {name} is {array.stype}, the parameter is dense")
+                raise KVStoreMXNetError(
+                    f"key {key!r}: {name} has the type {type_name(array.dtype)}, the parameter {type_name(known.dtype)}"
+                )
+            if known is not None and array.stype != "default" and (buffer is not None or name == "value"):
+                raise KVStoreMXNetError(
+                    f"key {key!r}: {name} is {array.stype}, the parameter is dense, and MXNet's servers cannot take that; make both sparse "
+                    "(gluon.contrib.nn.SparseEmbedding), or the gradient dense (sparse_grad=False)"
+                )
     if value is not None and out is not None:
         mine, other = as_list(value)[0], as_list(out)[0]
         if mine.shape != other.shape:
             raise KVStoreMXNetError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
         if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
-            raise KVStoreMXNetError(f"key {key!r}: out has another type than value ({mine.dtype.__name__})")
+            raise KVStoreMXNetError(f"key {key!r}: out has another type than value ({type_name(mine.dtype)})")
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:

@@ -4,6 +4,7 @@ import ctypes
 from typing import Any, List, Sequence, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import NDArrayHandle, check_call
 
 from ..planning.partition import Slice, together
@@ -20,8 +21,14 @@ def as_list(value: Any) -> List[mx.nd.NDArray]:
 
 def shape_of(array: mx.nd.NDArray) -> Shape:
     """What the array holds."""
-    dtype = array.dtype
-    return Shape(array.shape, dtype, array.size, array.size * dtype(0).itemsize)
+    dtype = np.dtype(array.dtype)  # a class, or of MXNet's NumPy arrays and of bfloat16 an instance
+    return Shape(array.shape, array.dtype, array.size, array.size * dtype.itemsize)
+
+
+def type_name(dtype: Any) -> str:
+    """What the type of an array's elements is called."""
+    names = np.dtype(dtype).names
+    return names[0] if names else np.dtype(dtype).name
 
 
 def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:

@@ -11,7 +11,7 @@ import logging
 import os
 import pickle
 from contextlib import nullcontext
-from typing import Any, ContextManager, Dict, Optional
+from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle
@@ -24,7 +24,7 @@ from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
 from .api import bind
-from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit
+from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit, grouped
 from .arrays import as_list, shape_of
 from .data_path import ScheduledPath
 from .errors import KVStorePicklingError, KVStoreTypeError
@@ -33,7 +33,7 @@ from .keys import Key, KeyBook
 from .parameters import Parameter
 from .process_exit import attend, end, let_go
 from .schedulable import is_synchronous, why_unscheduled
-from .slice_optimizer import slicing_allowed
+from .slice_optimizer import may_know_numbers, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
@@ -97,7 +97,9 @@ class ScheduledKVStore(KVStore):
         self._keys = keys
         self._optimizer: Optional[bytes] = None  # as it was when it was set
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the layout is fixed, at the first push
+        self._sending: Optional[Tuple[Any, ...]] = None  # while _pack_and_send() runs: its arguments
         self._compression = 1  # factor by which MXNet makes gradients smaller
+        self._shifted = False  # whether a text key has another number than without the wrapper
         self._met: bool = False  # whether the workers have met, at their first push
         self._refused = ""  # why they have agreed to send nothing
         self._passing = path is None and is_synchronous(self)  # until they have met: by its own settings it schedules nothing
@@ -158,7 +160,16 @@ class ScheduledKVStore(KVStore):
                     f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first push"
                 )
             if isinstance(name, str) and self._wrapping is None:
-                raise KVStoreError(f"key {name!r:.80} comes too late: others were made before the store was wrapped; wrap it first")
+                self._check_shifted(name)
+
+    def _check_shifted(self, name: str) -> None:
+        """A new text key whose number is not that which it has without the wrapper: nobody may know the numbers of keys."""
+        if self._optimizer is None or may_know_numbers(pickle.loads(self._optimizer), 0):
+            raise KVStoreError(
+                f"key {name!r:.80} cannot be added: other keys were initialised before wrapping, and the optimizer on the servers may take "
+                "its number for another parameter's; wrap the store before the first key, or initialise this one before the first push"
+            )
+        self._shifted = True
 
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):
@@ -180,11 +191,16 @@ class ScheduledKVStore(KVStore):
         ------
         KVStoreError
             this is not an optimizer or cannot be pickled, or gradients are already sliced and it is not known to be exact on
-            slices. Nothing was sent.
+            slices, or it may know parameters by numbers that they do not have. Nothing was sent.
         """
+        if self._shifted and may_know_numbers(optimizer, 0):
+            raise KVStoreError(
+                f"{type(optimizer).__name__} may know parameters by their numbers, which are others here: keys were initialised before "
+                "wrapping, and more of them after the first push; wrap the store before the first key"
+            )
         if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
             super().set_optimizer(optimizer)
-            if self._passing:
+            if self._passing or self._met:
                 self._optimizer = pickle.dumps(optimizer)
             return
         check_optimizer(optimizer)
@@ -220,7 +236,7 @@ class ScheduledKVStore(KVStore):
             return
         priority = checked_priority(priority)
         if isinstance(key, (list, tuple)):
-            self._check_all(key, value, out)
+            key, value, out = self._check_all(key, value, out)
             for i, name in enumerate(key):
                 self.pushpull(name, value[i], None if out is None else out[i], priority)
             return
@@ -234,8 +250,7 @@ class ScheduledKVStore(KVStore):
         if len(sources) == 1 and len(targets) == 1:
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
             return
-        self._path.parameters.pack(parameter, sources, priority)
-        parameter.native.pushpull_packed([target.handle.value for target in targets], iteration, priority)
+        self._pack_and_send(parameter, sources, [target.handle.value for target in targets], iteration, priority)
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not.
@@ -249,7 +264,7 @@ class ScheduledKVStore(KVStore):
             return
         priority = checked_priority(priority)
         if isinstance(key, (list, tuple)):
-            self._check_all(key, value)
+            key, value, _ = self._check_all(key, value)
             for i, name in enumerate(key):
                 self.push(name, value[i], priority)
             return
@@ -258,8 +273,7 @@ class ScheduledKVStore(KVStore):
             super().push(key, value, priority)
             return
         iteration = self._path.next_iteration(parameter)
-        self._path.parameters.pack(parameter, as_list(value), priority)
-        parameter.native.push(iteration, priority)
+        self._pack_and_send(parameter, as_list(value), None, iteration, priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
@@ -273,8 +287,11 @@ class ScheduledKVStore(KVStore):
         priority = checked_priority(priority)
         if out is None:
             raise KVStoreTypeError(f"key {key!r:.80}: no array to pull into")
+        if self._sending is not None:  # in a signal handler
+            self._pack_and_send(*self._sending)
         if isinstance(key, (list, tuple)):
             check_lists(key, out=out)
+            key, out = grouped(key, out)
             for name, targets in zip(key, out):
                 check_transfer(self._keys, name, None, targets, False)
         else:
@@ -301,11 +318,32 @@ class ScheduledKVStore(KVStore):
             parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)
 
-    def _check_all(self, keys: Any, values: Any, outs: Any = None) -> None:
-        """Every key's arguments, before the first is sent."""
+    def _pack_and_send(
+        self, parameter: Parameter, sources: List[mx.nd.NDArray], targets: Optional[List[int]], iteration: int, priority: int
+    ) -> None:
+        """Bring the gradient into the parameter's buffer and send it from there; ``targets`` are handles of the arrays that get the value.
+
+        A signal handler may interrupt this and pull, which needs the buffer. It then does all of this itself, first: the parameter sends
+        once per iteration, however often it is asked to.
+        """
+        assert self._path is not None
+        outer, self._sending = self._sending, (parameter, sources, targets, iteration, priority)
+        try:
+            self._path.parameters.pack(parameter, sources, priority)
+            if targets is None:
+                parameter.native.push(iteration, priority)
+            else:
+                parameter.native.pushpull_packed(targets, iteration, priority)
+        finally:
+            self._sending = outer
+
+    def _check_all(self, keys: Any, values: Any, outs: Any = None) -> Tuple[Any, ...]:
+        """Every key's arguments, before the first is sent. Returns them with each key once."""
         check_lists(keys, value=values, out=outs)
+        keys, values, outs = grouped(keys, values, outs)
         for i, key in enumerate(keys):
             self._check(key, values[i] if values is not None else None, None if outs is None else outs[i])
+        return keys, values, outs
 
     def _check(self, key: Any, value: Any, out: Any = None) -> Optional[Parameter]:
         """The arguments of one key's push or pushpull; the parameter, if it was pushed before."""

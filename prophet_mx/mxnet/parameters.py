@@ -1,6 +1,7 @@
 """The parameters on the scheduled path: their buffers, and their units in the scheduler."""
 
 import logging
+from itertools import count
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
@@ -71,8 +72,9 @@ class Parameters:
         self.compression = 1
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
-        self._reducer: Optional[KVStore] = None  # sums over several devices with MXNet's own code
+        self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
         self._reduced: Dict[Tuple[int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole
+        self._reducer_keys = count()
 
     def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
         """Whether a key's values can be scheduled; the log says once if not."""
@@ -131,15 +133,20 @@ class Parameters:
         parameter.native.scatter()
 
     def _reduce(self, gradient: int, place: int, sources: List[mx.nd.NDArray], total: mx.nd.NDArray, priority: int) -> None:
-        """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours."""
-        if self._reducer is None:
-            self._reducer = mx.kv.create("device" if self._device else "local")
+        """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours.
+
+        A signal handler may come in between anywhere, and do the same.
+        """
+        if not self._reducers:
+            self._reducers.append(mx.kv.create("device" if self._device else "local"))
+        reducer = self._reducers[0]
         key = self._reduced.get((gradient, place))
         if key is None:
-            key = self._reduced[gradient, place] = len(self._reduced)
-            self._reducer.init(key, total)
-        self._reducer.push(key, sources, priority)
-        self._reducer.pull(key, total, priority)
+            key = next(self._reducer_keys)
+            reducer.init(key, total)
+            self._reduced[gradient, place] = key
+        reducer.push(key, sources, priority)
+        reducer.pull(key, total, priority)
 
     def make(self, key: Key, sample: mx.nd.NDArray, parts: Sequence[Slice]) -> Arrays:
         """The buffer of a parameter before its first push, where another gradient, ``sample``, is."""

@@ -14,7 +14,8 @@ name, when = {"number": int, "text": "w{}".format}[sys.argv[1]], sys.argv[2]
 plain = mx.kv.create("dist_sync")
 for i in range(3):
     plain.init(name(i), mx.nd.ones((100,)))
-sgd = mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)})
+named = mx.optimizer.create("sgd", learning_rate=0.125, param_idx2name={i: f"w{i}" for i in range(7)})
+sgd = mx.optimizer.create("sgd", learning_rate=0.125) if when == "unnamed" else named
 if when in ("optimizer", "all"):
     plain.set_optimizer(sgd)
     plain._barrier()
@@ -33,13 +34,16 @@ try:
             kv.pushpull(name(i), mx.nd.ones((100,)), out=out)
             assert (out == 1 - step / 4).asnumpy().all(), (i, step, out)
     print("right values", "whole" if kv.stats().get("units") == 19 * 3 else "sliced", flush=True)
-    if when == "late":
+    if when in ("late", "unnamed"):
         kv.init(name(6), mx.nd.ones((100,)))
+        kv.pushpull(name(6), mx.nd.ones((100,)), out=out)
+        print("right value of a later key", (out == 0.75).asnumpy().all(), flush=True)
+        kv.set_optimizer(named)
 except KVStoreError as error:
     print("refused:", error, flush=True)
     try:
         kv.push(name(4), mx.nd.ones((100,)))
-    except KVStoreError as again:
+    except (KVStoreError, mx.MXNetError) as again:
         print("refused:", again, flush=True)
 """
 
@@ -59,9 +63,17 @@ def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
     result = run_cluster(JOB, 2, 1, env={"PROPHET_UNIT": "100", "PROPHET_POLICY": policy}, args=["text", "late"])
     for worker in result.workers:
         if policy == "off":
-            assert "right values" in worker.output and "refused: key 'w6' comes too late" in worker.output, result.logs()
+            assert "right values" in worker.output and "refused: key 'w6' cannot be added: other keys" in worker.output, result.logs()
         else:
             assert worker.output.count("refused: keys were initialised, or the optimizer was set, before the store was wrapped") == 2
+
+
+def test_a_later_key_is_right_where_the_optimizer_knows_none_by_its_number():
+    """And an optimizer that may know numbers is refused from then on."""
+    result = run_cluster(JOB, 2, 1, env={"PROPHET_POLICY": "off"}, args=["text", "unnamed"])
+    for worker in result.workers:
+        assert "right value of a later key True" in worker.output, result.logs()
+        assert "refused: SGD may know parameters by their numbers, which are others here" in worker.output, result.logs()
 
 
 def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():

@@ -62,6 +62,7 @@ cdef class Parameter:
         int64_t* shape
         int64_t elements
         bint str_keys, sliced
+        int64_t iteration           # in which it was last sent, -1 if it was not
         EngineContext* context      # of the ops of its units
         list key_bytes              # keeps the C strings alive
 
@@ -71,6 +72,7 @@ cdef class Parameter:
         self.store = <void*>store
         self.buffer = <void*>buffer
         self.n_parts = len(parts)
+        self.iteration = -1
         self.key_bytes = []
         self.parts = <Part*>calloc(self.n_parts, sizeof(Part))
         self.part_arrays = <void**>calloc(self.n_parts, sizeof(void*))
@@ -163,11 +165,14 @@ cdef class Parameter:
         return 0
 
     def push(self, int64_t iteration, int priority) -> None:
-        """Send the packed buffer; nothing is received."""
-        self.send(iteration, priority, NULL, 0)
+        """Send the packed buffer, unless it was sent in this iteration; nothing is received."""
+        if iteration != self.iteration:
+            self.send(iteration, priority, NULL, 0)
 
     def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
-        """Send the packed buffer and receive the value in several arrays."""
+        """Send the packed buffer and receive the value in several arrays, unless it was sent in this iteration."""
+        if iteration == self.iteration:
+            return
         if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held forever
             raise ValueError(f"{len(targets)} devices: at most {MAX_OUTS} are handled")
         cdef void** outs = <void**>malloc(len(targets) * sizeof(void*))
@@ -203,6 +208,7 @@ cdef class Parameter:
         cdef Part* part
         cdef Chunk* chunk = self.chunks
         cdef int i, code, left = chunk.count
+        self.iteration = iteration
         for i in range(self.n_parts):
             part = &self.parts[i]
             if left == 0:

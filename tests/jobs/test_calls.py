@@ -1,0 +1,213 @@
+"""Calls that MXNet takes in ways of its own: the result is that of plain dist_sync, or the call is refused."""
+
+import pytest
+
+from support.cluster import run_cluster
+
+START = """
+import sys
+import mxnet as mx
+import numpy as np
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+
+def ones(factor, size=3000):
+    return mx.nd.ones((size,)) * factor
+
+def values(*arrays):
+    return [sorted(set(array.asnumpy().tolist())) for array in arrays]
+"""
+
+TWICE = (
+    START
+    + """
+if "sgd" in sys.argv:
+    kv.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.5, momentum=0.5))
+    kv._barrier()
+kv.init(["a", "b"], [ones(0), ones(0)])
+a, b, again = ones(0), ones(0), ones(0)
+for step in range(3):
+    kv.push(["a", "b", "a"], [ones(1), ones(10), [ones(100), ones(1000)]])
+    kv.pull(["a", "b", "a"], out=[a, b, again])
+    print("pushed", values(a, b, again))
+for step in range(2):
+    kv.pushpull(["a", "a", "b"], [ones(1), ones(100), ones(7)], out=[a, again, b])
+    print("both", values(a, b, again))
+try:
+    kv.push(["a", ["b"], "a"], [a, b, a])
+except KVStoreError as error:
+    print("refused", error)
+"""
+)
+
+
+@pytest.mark.parametrize("optimizer", ["", "sgd"])
+def test_a_key_that_is_in_a_call_twice_counts_once_with_the_sum_of_its_arrays(optimizer):
+    """Of two workers. Plain dist_sync gives these values."""
+    expected = {
+        "": ["pushed [[2202.0], [20.0], [2202.0]]"] * 3 + ["both [[202.0], [14.0], [202.0]]"] * 2,
+        "sgd": [f"pushed [[{a}], [{b}], [{a}]]" for a, b in ((-1101.0, -10.0), (-2752.5, -25.0), (-4679.25, -42.5))]
+        + [f"both [[{a}], [{b}], [{a}]]" for a, b in ((-5743.625, -58.25), (-6376.8125, -73.125))],
+    }[optimizer]
+    job = run_cluster(TWICE, 2, 1, args=[optimizer])
+    for worker in job.workers:
+        assert [line for line in worker.output.splitlines() if line.startswith(("pushed", "both"))] == expected, job.logs()
+        assert "refused key ['b'] is not allowed" in worker.output, job.logs()
+
+
+SIGNALS = (
+    START
+    + """
+import signal
+
+kv.init(["sliced", "whole"], [ones(0), ones(0, 10)])
+spare = [(ones(0), ones(0, 10)) for _ in range(2 * 120)]       # MXNet can do nothing but pull in a handler
+handled, wrong = [], []
+
+def handler(*_):
+    for key, scratch in zip(("sliced", "whole"), spare[len(handled)]):
+        kv.pull(key, out=scratch)
+    handled.append(spare[len(handled)])
+
+outs = ones(0), ones(0, 10)
+kv.pushpull("whole", ones(0, 10), out=outs[1])
+mx.nd.waitall()
+signal.signal(signal.SIGALRM, handler)
+random = np.random.RandomState(kv.rank)
+for step in range(1, 120):
+    signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.002 * random.rand())
+    for key, size, out in zip(("sliced", "whole"), (3000, 10), outs):
+        devices = [mx.nd.ones((size,), ctx=mx.cpu(i)) * step for i in range(2)]
+        if step % 2:
+            kv.push(key, devices)
+            kv.pull(key, out=out)
+        else:
+            kv.pushpull(key, devices, out=[out, ones(0, size)])
+    mx.nd.waitall()
+    if values(*outs) != [[4 * step]] * 2:
+        wrong.append((step, values(*outs)))
+signal.setitimer(signal.ITIMER_REAL, 0)
+mx.nd.waitall()
+assert all(value % 4 == 0 or value == 2 for pair in handled for one in values(*pair) for value in one)
+print("handled", len(handled) > 20, "wrong", wrong, "units", kv.stats()["units"])
+"""
+)
+
+
+def test_a_signal_handler_pulls_while_a_gradient_is_pushed():
+    """What the handler gets is a value from before a push or after it, slice by slice; what the program gets is right."""
+    job = run_cluster(SIGNALS, 2, 1, timeout=90)
+    assert all("handled True wrong [] units 477" in worker.output for worker in job.workers), job.logs()
+
+
+WITHOUT = """
+import os, sys
+if os.environ["DMLC_ROLE"] == "server":
+    sys.modules["prophet_mx"] = None                # what the servers' Python would say if it had none
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+sgd = mx.optimizer.create("sgd", learning_rate=0.5, momentum=0.5)
+if "early" in sys.argv:
+    kv.set_optimizer(sgd)
+    kv._barrier()
+kv.init(0, mx.nd.ones((3000,)))
+value = mx.nd.zeros((3000,))
+if "late" in sys.argv:
+    kv.pushpull(0, mx.nd.ones((3000,)), out=value)
+    assert (value == 2).asnumpy().all(), value
+    kv.set_optimizer(sgd)
+    kv._barrier()
+for step in range(3):
+    kv.pushpull(0, mx.nd.ones((3000,)), out=value)
+print("values", sorted(set(value.asnumpy().tolist())), kv.stats()["units"])
+"""
+
+
+@pytest.mark.parametrize("when, value, units", [("early", -3.25, 9), ("late", -2.25, 12)])
+def test_servers_need_no_prophet_mx_to_run_an_optimizer_on_slices(when, value, units):
+    job = run_cluster(WITHOUT, 2, 1, args=[when])
+    assert all(f"values [{value}] {units}" in worker.output for worker in job.workers), job.logs()
+
+
+KEPT = """
+import mxnet as mx
+from mxnet import autograd, gluon
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+weight = gluon.Parameter("weight", shape=(3000,), init=mx.init.Zero(), grad_req="add")
+weight.initialize()
+trainer = gluon.Trainer([weight], "sgd", {"learning_rate": 0.5}, kvstore=kv)
+for step in range(3):
+    with autograd.record():
+        loss = (weight.data() * 2).sum()
+    loss.backward()
+    trainer.step(1)
+    mx.nd.waitall()
+    print("gradient", weight.grad()[0].asscalar(), "weight", weight.data()[0].asscalar())
+
+embedding = gluon.nn.Embedding(500, 8, sparse_grad=True)
+embedding.initialize()
+with autograd.record():
+    loss = embedding(mx.nd.array([1, 2])).sum()
+loss.backward()
+kv.init(1, embedding.weight.data())
+try:
+    kv.push(1, embedding.weight.grad())
+except KVStoreError as error:
+    print("refused", isinstance(error, mx.MXNetError), error)
+"""
+
+
+def test_an_accumulated_gradient_is_kept_and_a_sparse_one_of_a_dense_parameter_refused():
+    """Plain dist_sync overwrites the first with the weight, and the second ends a server."""
+    job = run_cluster(KEPT, 2, 1)
+    for worker in job.workers:
+        lines = [line for line in worker.output.splitlines() if line.startswith("gradient")]
+        assert lines == ["gradient 2.0 weight -2.0", "gradient 4.0 weight -6.0", "gradient 6.0 weight -12.0"], job.logs()
+        assert "refused True" in worker.output and "is row_sparse, the parameter is dense" in worker.output, job.logs()
+
+
+NUMPY = """
+import mxnet as mx
+import numpy as np
+from mxnet import npx
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+npx.set_np()
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+shapes = {"scalar": (), "none": (0, 3), "matrix": (30, 100), "half": (3000,)}
+dtypes = {"half": "float16"}
+
+def array(key, value, device=0):
+    return mx.np.full(shapes[key], value, dtype=dtypes.get(key, "float32"), ctx=mx.cpu(device))
+
+kv.init(list(shapes), [array(key, 0) for key in shapes])
+outs = {key: array(key, 0) for key in shapes}
+for step in range(1, 9):
+    for key in shapes:
+        if step % 2:
+            kv.pushpull(key, array(key, step), out=outs[key])
+        else:
+            kv.push(key, [array(key, step), array(key, 1, 1)])
+            kv.pull(key, out=outs[key])
+    for key, out in outs.items():
+        expected = 2 * step if step % 2 else 2 * (step + 1)
+        assert out.shape == shapes[key] and (out.asnumpy() == expected).all(), (key, step, out)
+print("right", kv.stats()["units"])
+
+try:
+    kv.init("bfloat16", mx.nd.zeros((3,)).astype(np.dtype([("bfloat16", np.uint16)])))
+except KVStoreError as error:
+    print("refused", error)
+"""
+
+
+def test_arrays_of_mxnets_numpy_interface():
+    """Of any shape: also without dimensions, and without elements, which are not scheduled. A type that ends MXNet's servers is refused."""
+    job = run_cluster(NUMPY, 2, 1)
+    assert all(f"right {8 * 5}" in worker.output for worker in job.workers), job.logs()
+    assert all("refused key 'bfloat16': MXNet's servers cannot hold bfloat16" in worker.output for worker in job.workers), job.logs()
