@@ -23,7 +23,7 @@ from support.cluster import run_cluster
 
 JOB = Path(__file__).with_name("job.py")
 LIMIT = 40.0  # seconds after which a job counts as hung; alone on the machine it takes 3 to 5
-PLAIN_RUNS = 4  # of a program that differs: MXNet itself may not be of one mind
+PLAIN_RUNS = 3  # more, of a program that differs
 
 Seen = List[Tuple[str, int, List[Any]]]
 
@@ -47,9 +47,22 @@ def failure(program: Program) -> Optional[Failure]:
             except AssertionError as error:
                 return Failure("failed", str(error))
             found = differences(plain, scheduled)
-            if found and not any(not differences(job(program, "plain", folder)[0], scheduled) for _ in range(PLAIN_RUNS - 1)):
+            if found and not plain_wavers(program, folder, scheduled):
                 return Failure("different", "\n".join([*found[:12], output]))
     return None
+
+
+def plain_wavers(program: Program, folder: str, scheduled: Sequence[Seen]) -> bool:
+    """Whether another run with plain dist_sync sees what the scheduled one saw: then MXNet itself is not of one mind."""
+    for _ in range(PLAIN_RUNS):
+        try:
+            plain, _ = job(program, "plain", folder)
+        except AssertionError:
+            continue
+        if not differences(plain, scheduled):
+            print(f"seed {program.seed}: two runs with plain dist_sync saw different values", flush=True)
+            return True
+    return False
 
 
 def job(program: Program, variant: str, folder: str, env: Optional[Mapping[str, str]] = None) -> Tuple[List[Seen], str]:

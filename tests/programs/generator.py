@@ -122,6 +122,12 @@ class Program(NamedTuple):
         return dimension in self.dimensions
 
     @property
+    def scheduled(self) -> bool:
+        """Whether prophet_mx has something to schedule in it."""
+        passed = dict(self.settings)["PROPHET_POLICY"] == "off" or self.has("ordered")
+        return not passed and any(call.keys for iteration in self.iterations for call in iteration.calls[0])
+
+    @property
     def made(self) -> List[int]:
         """The keys in the order in which rank 0 makes them."""
         return [place for iteration in self.iterations for making in iteration.makings for call in making.calls[0] for place in call]
