@@ -6,22 +6,21 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 """
 
 import logging
-import socketserver
 import time
 from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Tuple
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import make_server
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..quantities import format_rate
 from ..threads import start_thread
+from .endpoint_server import POLL_SECONDS, EndpointServer, QuietHandler
 
 __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]
 
 logger = logging.getLogger("prophet_mx")
 
 SAMPLE_SECONDS = 0.5  # between two samples for the endpoint: Prometheus asks every few seconds
-REQUEST_SECONDS = 5  # after which a client that says nothing is given up
 
 
 class _WhenUnhandled(logging.StreamHandler):  # type: ignore[type-arg]    # generic from Python 3.11 on
@@ -182,7 +181,7 @@ class Endpoint:
         registry.register(self)
         host, port = config.metrics_host, (config.metrics_port or 0) + rank
         try:
-            self._server = make_server(host, port, make_wsgi_app(registry), _Server, _QuietHandler)
+            self._server = make_server(host, port, make_wsgi_app(registry), EndpointServer, QuietHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
             raise ConfigError(
@@ -190,7 +189,7 @@ class Endpoint:
                 f"its port ({reason}); allowed: a port P for which P + rank is free for every rank"
             ) from None
         try:
-            self._thread = start_thread("metrics", self._server.serve_forever, 0.1)
+            self._thread = start_thread("metrics", self._server.serve_forever, POLL_SECONDS)
         except KVStoreError:
             self._server.server_close()
             raise
@@ -204,7 +203,7 @@ class Endpoint:
             self._samples = (newest, Sample(now, number, counting.snapshot()))
 
     def collect(self) -> Iterator[Any]:
-        """For prometheus_client: the metric families. Called in the endpoint's thread."""
+        """For prometheus_client: the metric families. Called in the threads of the endpoint's clients, perhaps in several at a time."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         (before, newest), labels, about = self._samples, ["rank", "policy"], (self._rank, self.policy)
@@ -231,7 +230,7 @@ class Endpoint:
                 yield family(GaugeMetricFamily, name, text, found[name])
 
     def close(self) -> None:
-        """Stop listening and join the thread; a request under way is finished first, or given up."""
+        """Stop listening and join all threads. Requests under way are cut off."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -253,32 +252,6 @@ _GAUGES = {
     "first_ahead_bytes": "Mean bytes in front of the most urgent unit when it became ready in the newest iterations.",
     "utilisation": "Share of the link used in the newest iterations while there was something to send, 0 to 1.",
 }
-
-
-class _Server(WSGIServer):
-    """Answers one request after the other in the endpoint's thread, without tracebacks on stderr, and without a DNS look-up of its own
-    name, which can take long.
-
-    prometheus_client's start_http_server does neither. Its thread for each request outlives the server where a client says nothing, and
-    no thread may live when MXNet shuts down (:mod:`prophet_mx.threads`). Before version 0.19 it cannot be closed at all.
-    """
-
-    def server_bind(self) -> None:
-        socketserver.TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]    # a text, for TCP
-        self.setup_environ()
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        logger.debug("metrics: a request from %s failed", client_address, exc_info=True)
-
-
-class _QuietHandler(WSGIRequestHandler):
-    """Without a line on stderr per request; a client that says nothing does not hold up the others, nor the end of the job."""
-
-    timeout = REQUEST_SECONDS
-
-    def log_message(self, format: str, *arguments: Any) -> None:
-        """Nothing."""
 
 
 class Counted(Protocol):

@@ -4,14 +4,19 @@ import logging
 import socket
 import struct
 import threading
+import time
+import urllib.request
+from contextlib import ExitStack
+from unittest.mock import Mock
 
 import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx import Config, ConfigError, ScheduledKVStore
+from prophet_mx import Config, ConfigError, KVStoreError, ScheduledKVStore
 from prophet_mx.launcher.launch import free_port
+from prophet_mx.monitoring import endpoint_server
 from prophet_mx.monitoring.metrics import Metrics, Sample, ScalarLogger, between, line, set_up_logging
 from support.scalars import scalars_in
 
@@ -77,7 +82,7 @@ def test_nothing_is_asked_where_nothing_is_wanted():
 
 @pytest.mark.alone  # so that nobody else takes the port that is free again
 def test_silent_and_rude_clients_do_not_keep_the_endpoint_from_closing(monkeypatch, capfd):
-    monkeypatch.setattr("prophet_mx.monitoring.metrics._QuietHandler.timeout", 0.5)
+    monkeypatch.setattr("prophet_mx.monitoring.endpoint_server.REQUEST_SECONDS", 0.5)
     port, threads = free_port(), set(threading.enumerate())
     metrics = Metrics(Config(metrics_port=port - 3), 3)  # the rank is added
     with socket.create_connection(("127.0.0.1", port)) as rude:
@@ -94,6 +99,69 @@ def test_silent_and_rude_clients_do_not_keep_the_endpoint_from_closing(monkeypat
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # fails only if somebody listens
         again.bind(("127.0.0.1", port))
+
+
+def drip(connection, stop):
+    """Send the beginning of a request, then a byte from time to time and never its end, until ``stop`` is set or the server hangs up."""
+    try:
+        connection.sendall(b"GET /metrics HTTP/1.0\r\nX: ")
+        while not stop.wait(0.05):
+            connection.sendall(b"a")
+    except OSError:
+        pass
+
+
+def answers(port):
+    """Whether a client that comes now is answered at once."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=3) as answer:
+        return answer.status == 200
+
+
+@pytest.mark.alone  # it measures time
+def test_a_client_that_goes_on_talking_delays_neither_others_nor_the_end(monkeypatch):
+    port, threads, stop = free_port(), set(threading.enumerate()), threading.Event()
+    metrics = Metrics(Config(metrics_port=port), 0)
+    with ExitStack() as stack:
+        stack.callback(metrics.close)
+
+        def talk():
+            connection = stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=20))
+            talking = threading.Thread(target=drip, args=(connection, stop))
+            stack.callback(talking.join)
+            stack.callback(stop.set)
+            talking.start()
+            return connection, talking
+
+        monkeypatch.setattr(endpoint_server, "REQUEST_SECONDS", 1.0)
+        began, (_, talking) = time.monotonic(), talk()
+        assert answers(port)
+        talking.join(10)
+        assert not talking.is_alive() and 0.9 < time.monotonic() - began < 5, "its time counts from its first byte, not from its last"
+
+        monkeypatch.setattr(endpoint_server, "REQUEST_SECONDS", 60.0)
+        talkers = [talk() for _ in range(endpoint_server.MAX_CLIENTS + 1)]
+        assert answers(port)
+        (first, _), (_, last) = talkers[0], talkers[-1]
+        assert first.recv(1) == b"" and last.is_alive()  # the oldest made room
+        began = time.monotonic()
+        metrics.close()
+        assert time.monotonic() - began < 5
+        for _, talking in talkers:
+            talking.join(5)
+    assert set(threading.enumerate()) <= threads
+
+
+def test_a_client_for_which_there_is_no_thread_is_turned_away(monkeypatch):
+    port = free_port()
+    metrics = Metrics(Config(metrics_port=port), 0)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(endpoint_server, "start_thread", Mock(side_effect=KVStoreError("no room for it")))
+            with pytest.raises(OSError):
+                answers(port)
+        assert answers(port)
+    finally:
+        metrics.close()
 
 
 @pytest.mark.parametrize(
