@@ -1,7 +1,6 @@
 """The command ``prophet-mx launch``."""
 
 import argparse
-import io
 import os
 import shlex
 import sys
@@ -161,8 +160,6 @@ def _run(arguments: argparse.Namespace) -> int:
         for line in _commands(plans):
             print(line)
         return 0
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
     sinks: List[Sink] = [Console(sys.stdout)]
 
     def sink(label: str, text: str, final: bool) -> None:

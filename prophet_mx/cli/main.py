@@ -6,6 +6,7 @@ slow to import (MXNet, matplotlib, ...) belongs inside that function.
 """
 
 import argparse
+import io
 import os
 import signal
 import sys
@@ -26,6 +27,7 @@ examples:
 
 'prophet-mx COMMAND --help' explains each command."""
 
+STDERR = 2  # the number of its file
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
 
 
@@ -85,6 +87,21 @@ def parser() -> Parser:
     return top
 
 
+def _open_streams() -> None:
+    """Make the standard streams safe to use: one that is closed (``>&-``) is the null device, and output that cannot be encoded is '?'."""
+    closed = [name for name in ("stdin", "stdout", "stderr") if getattr(sys, name) is None]
+    if closed:
+        # The kernel gives out the lowest free number: without this, a log file or a pipe would be what other code writes to as stdout.
+        number = 0
+        while number <= STDERR:
+            number = os.open(os.devnull, os.O_RDWR)
+        os.close(number)
+    for name in closed:
+        setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115 (open to the end)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run ``prophet-mx`` with ``argv`` (default: the process's arguments) and return its exit code.
 
@@ -93,6 +110,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     SystemExit
         after ``--help`` (0) and after a wrong argument (2).
     """
+    _open_streams()
     top = parser()
     arguments = top.parse_args(argv)
     if arguments.command_name is None:
