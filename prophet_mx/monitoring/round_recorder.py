@@ -112,7 +112,7 @@ class RoundRecorder:
             following = rounds[place + 1] if place + 1 < len(rounds) else self._held
             events += self._round(each, following, facts, labels, rate)
             self._updated = {number: updated for number, updated in self._updated.items() if number > each.number}
-        return "".join(events).encode("ascii")
+        return "".join(events).encode("utf-8")
 
     # -- text --------------------------------------------------------------------------------------------------------------
 
@@ -130,7 +130,7 @@ class RoundRecorder:
             return
         yield from self._steps(each, facts)
         for unit, ready, started, landed in each.units:
-            name = labels[unit].decode("ascii") if unit < len(labels) else '"unit"'
+            name = labels[unit].decode("utf-8") if unit < len(labels) else '"unit"'
             yield self._slice('"wait"', self._process + 1, unit + 1, ready, started, number, f',"step":{facts[unit].step}')
             yield self._slice('"wire"', self._process + 1, unit + 1, started, landed, number)
             yield self._slice('"answer"', self._process + 1, unit + 1, landed, landed, number)

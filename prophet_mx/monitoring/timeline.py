@@ -283,7 +283,12 @@ class Timeline:
 
 
 def _event(phase: str, name: str, process: int, **fields: Any) -> bytes:
-    return json.dumps({"ph": phase, "name": name, "pid": process, **fields}, separators=(",", ":")).encode("ascii")
+    return _json({"ph": phase, "name": name, "pid": process, **fields})
+
+
+def _json(value: Any) -> bytes:
+    """Strict JSON: a lone surrogate, which a name can have in Python, becomes '?', because most readers refuse it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "replace")
 
 
 def _fitting(text: bytes, room: int) -> bytes:
@@ -298,8 +303,8 @@ def _iterations(text: bytes) -> bytes:
 
 def _label(name: str) -> bytes:
     """A name as a JSON text that is not too long for the recorder."""
-    text = json.dumps(name)
+    text = _json(name)
     while len(text) > LABEL_MAX:
         name = name[:-1]
-        text = json.dumps(name + "...")
-    return text.encode("ascii")
+        text = _json(name + "...")
+    return text

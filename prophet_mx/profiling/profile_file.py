@@ -68,8 +68,8 @@ def replace_text(path: str, text: str) -> None:
     """Put ``text`` into the file ``path`` at once: a reader sees the old content or the new, never a part.
 
     A new file gets the usual permissions of the process, an old one keeps its own; a link stays a link. At no time can anybody read
-    what the permissions of the old file forbid. OSError if it cannot be written, or if there is something that is not a regular file
-    (a device, a pipe); then the old file is untouched and no other is left behind.
+    what the permissions of the old file forbid. Lone surrogates, which UTF-8 does not have, become '?'. OSError if it cannot be written, or
+    if there is something that is not a regular file (a device, a pipe); then the old file is untouched and no other is left behind.
     """
     target = os.path.realpath(os.fsdecode(path))
     mode = None
@@ -81,7 +81,7 @@ def replace_text(path: str, text: str) -> None:
     temporary = f"{target}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644 if mode is None else mode & 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

@@ -19,6 +19,14 @@ def test_a_page_loads_nothing_and_names_are_text(tmp_path):
     assert not re.search(r"https?:|src=|href=|url\((?!#)|@import", html)
 
 
+def test_names_that_are_no_unicode_are_shown_as_far_as_they_can_be(tmp_path):
+    trace = tmp_path / "t\udcff.json"  # the name of a file with a byte that is not UTF-8
+    written(trace, made(("lay\udcffer", "last")))
+    done = cli("report", trace, "-o", tmp_path / "r\udcff.html")
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("written: ")
+    assert "lay?er" in (tmp_path / "r\udcff.html").read_text(encoding="utf-8")
+
+
 def test_a_comparison_says_how_much_differs(tmp_path):
     rate = {"ph": "C", "name": "link 0", "pid": 0, "ts": 1000, "args": {"rate": 125e6}}
     slow = [dict(event, ts=2 * event["ts"], dur=2 * event["dur"]) if event["ph"] == "X" else event for event in [*made(), rate]]
