@@ -125,6 +125,11 @@ class RemoteProcess(Process):
     """
 
     _give_up_at: Optional[float] = None
+    unsaid = b""  # what the pipe to the client had no room for yet
+
+    def poll(self) -> bool:
+        self._go_on_saying()
+        return super().poll()
 
     def lost(self, code: int) -> bool:
         return code == _CONNECTION_LOST or super().lost(code)
@@ -133,11 +138,22 @@ class RemoteProcess(Process):
         return " (ssh's code for a connection that failed)" if code == _CONNECTION_LOST else ""
 
     def say(self, line: bytes) -> None:
-        """Tell the other side."""
+        """Tell the other side. Does not wait for it: what the pipe has no room for follows with the next calls of :meth:`poll`."""
+        self.unsaid += line + b"\n"
+        self._go_on_saying()
+
+    def _go_on_saying(self) -> None:
+        if not self.unsaid:
+            return
+        pipe = pipe_end(self.popen.stdin).fileno()
+        os.set_blocking(pipe, False)
         try:
-            os.write(pipe_end(self.popen.stdin).fileno(), line + b"\n")
+            while self.unsaid:
+                self.unsaid = self.unsaid[os.write(pipe, self.unsaid) :]
+        except BlockingIOError:
+            pass
         except OSError:
-            pass  # the connection is gone: the other side ends its process by itself
+            self.unsaid = b""  # the connection is gone: the other side ends its process by itself
 
     def end(self) -> None:
         self.say(b"end")
