@@ -165,8 +165,8 @@ def parse_args():
 def main():
     args = parse_args()
     kv = training.create_store(args)
-    checkpoints = Checkpoints(args.model_prefix, kv.rank, args.save_period)
-    resume(args, checkpoints, kv.num_workers)
+    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period)
+    resume(args, checkpoints)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     job = Training(args, kv, train.batches)
     if args.load_epoch is not None:

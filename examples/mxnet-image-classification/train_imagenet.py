@@ -57,8 +57,8 @@ def main():
     if args.on_workers:
         training.update_on_workers()
     kv = training.create_store(args)
-    checkpoints = Checkpoints(args.model_prefix, kv.rank, args.save_period)
-    resume(args, checkpoints, kv.num_workers)
+    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period)
+    resume(args, checkpoints)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     module = make_module(args, checkpoints)
 

@@ -275,14 +275,14 @@ def test_too_few_images(numbered, words, workers, message):
 
 def test_an_interrupted_checkpoint_leaves_no_files(tmp_path):
     prefix = str(tmp_path / "new" / "model")
-    checkpoints = checkpoint.Checkpoints(prefix, rank=0)
+    checkpoints = checkpoint.Checkpoints(prefix, rank=0, workers=2)
     with pytest.raises(KeyboardInterrupt), checkpoints.writing(1) as own:
         Path(own + "-0001.params").write_text("half")
         raise KeyboardInterrupt
     assert list((tmp_path / "new").iterdir()) == []
     with checkpoints.writing(1) as own:
         Path(own + "-0001.params").write_text("whole")
-    assert [path.name for path in (tmp_path / "new").iterdir()] == ["model-0001.params"]
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"model-0001.params", "model-0001.workers"}
 
 
 def test_a_checkpoint_that_is_not_there_names_those_that_are(tmp_path):
@@ -290,25 +290,67 @@ def test_a_checkpoint_that_is_not_there_names_those_that_are(tmp_path):
     for name in ("model-0002.params", "model-0010.params", "model-1-0003.params", "other-0004.params"):
         (tmp_path / name).write_text("")
     with pytest.raises(options.OptionError, match="model-0003.params; there are those of epoch 2, 10$"):
-        checkpoint.Checkpoints(prefix, rank=0).find(3)
-    assert checkpoint.Checkpoints(prefix, rank=1).find(3) == prefix + "-1"
-    assert checkpoint.Checkpoints(prefix, rank=1).find(2) == prefix  # rank 0's
+        checkpoint.Checkpoints(prefix, 0, 2).find(3)
+    assert checkpoint.Checkpoints(prefix, 1, 2).find(3) == prefix + "-1"
+    assert checkpoint.Checkpoints(prefix, 1, 2).find(2) == prefix  # rank 0's
+
+
+def save(prefix, epoch, workers, saved=None):
+    """An epoch of a job of so many workers, of which only those of the ranks ``saved`` have got that far."""
+    for rank in range(workers) if saved is None else saved:
+        with checkpoint.Checkpoints(prefix, rank, workers).writing(epoch) as own:
+            Path(f"{own}-{epoch:04d}.params").write_text(f"by {workers}")
+
+
+def resumed(prefix, workers):
+    """The epoch after which each of so many workers goes on with --load-epoch auto; its files are those before."""
+    before = {path: path.read_text() for path in Path(prefix).parent.iterdir()}
+    found = set()
+    for rank in range(workers):
+        args = parsed("--benchmark", "1", "--num-epochs", "12", "--model-prefix", prefix, "--load-epoch", "auto")
+        try:
+            checkpoint.resume(args, checkpoint.Checkpoints(prefix, rank, workers))
+            found.add((args.load_epoch, args.first_epoch))
+        except options.OptionError as error:
+            found.add(str(error))
+    assert {path: path.read_text() for path in Path(prefix).parent.iterdir()} == before
+    [same] = found
+    return same
 
 
 def test_auto_goes_on_after_the_last_epoch_that_all_workers_have_saved(tmp_path):
     prefix = str(tmp_path / "model")
-    words = ("--benchmark", "1", "--num-epochs", "12", "--model-prefix", prefix, "--load-epoch", "auto")
+    assert resumed(prefix, 2) == (None, 0)
+    save(prefix, 1, 2, [0])  # killed in its first checkpoint: there is nothing to go on from, and nothing to lose
+    assert resumed(prefix, 2) == resumed(prefix, 3) == (None, 0)
+    save(prefix, 2, 3)
+    save(prefix, 3, 2)
+    save(prefix, 4, 2, [0])
+    save(prefix, 5, 2, [1])
+    (tmp_path / "other-0012.params").write_text("")
+    assert resumed(prefix, 2) == resumed(prefix, 1) == (3, 3)
 
-    def epochs(workers):
-        args = parsed(*words)
-        for rank in range(workers):
-            checkpoint.resume(args, checkpoint.Checkpoints(prefix, rank), workers)
-        return args.load_epoch, args.first_epoch
 
-    assert epochs(2) == (None, 0)
-    for name in ("model-0002", "model-1-0002", "model-2-0002", "model-0010", "model-1-0010", "model-0011", "model-2-0011", "other-0012"):
-        (tmp_path / (name + ".params")).write_text("")
-    assert [epochs(workers) for workers in (1, 2, 3, 4)] == [(11, 11), (10, 10), (2, 2), (None, 0)]
+def test_auto_overwrites_no_epoch_of_a_job_with_fewer_workers(tmp_path):
+    prefix = str(tmp_path / "model")
+    save(prefix, 2, 3)
+    save(prefix, 3, 2)
+    save(prefix, 4, 2, [0])
+    for workers in (3, 4):
+        refused = resumed(prefix, workers)
+        assert f"model-0003.params was saved by 2 worker(s), and this job has {workers}" in refused
+        assert "start 2 worker(s)" in refused and "--load-epoch 3" in refused and "--model-prefix" in refused
+    for path in tmp_path.glob("*.workers"):  # of MXNet's own example: who saved can be counted
+        path.unlink()
+    (tmp_path / "model-0004.params").unlink()
+    assert "model-0003.params was saved by 2 worker(s)" in resumed(prefix, 3) and resumed(prefix, 2) == (3, 3)
+
+
+def test_auto_does_not_mix_files_of_two_jobs(tmp_path):
+    prefix = str(tmp_path / "model")
+    save(prefix, 1, 3)
+    save(prefix, 1, 2)  # over it, without --load-epoch: rank 2's file is of another training
+    assert "saved by 2 worker(s), and this job has 3" in resumed(prefix, 3) and resumed(prefix, 2) == (1, 1)
 
 
 # -- make_rec.py ---------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Files of a checkpoint, named as in MXNet's examples: PREFIX-0003.params and the like for rank 0, PREFIX-1-0003.params for rank 1.
 
 Every worker writes its own. Weights and optimizer states are the same on all, but the running statistics of batch norm are not.
+PREFIX-0003.workers says how many workers there were: so an epoch that not all of them have saved is told from one of a smaller job.
 """
 
 import logging
@@ -13,16 +14,19 @@ from .options import AUTO, OptionError
 
 
 class Checkpoints:
-    """The checkpoints of one worker under ``prefix`` (None: there are none)."""
+    """The checkpoints under ``prefix`` (None: there are none) of the worker ``rank`` of so many ``workers``."""
 
-    def __init__(self, prefix, rank, period=1):
-        self.prefix, self.rank, self.period = prefix, rank, period
+    def __init__(self, prefix, rank, workers, period=1):
+        self.prefix, self.rank, self.workers, self.period = prefix, rank, workers, period
         if prefix is not None:
             os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
 
     def own(self):
         """The prefix of this worker's files."""
-        return self.prefix if self.rank == 0 else f"{self.prefix}-{self.rank}"
+        return self._of(self.rank)
+
+    def _of(self, rank):
+        return self.prefix if rank == 0 else f"{self.prefix}-{rank}"
 
     def due(self, epochs):
         """Whether to write a checkpoint after this number of epochs."""
@@ -35,6 +39,9 @@ class Checkpoints:
         folder, name = os.path.split(self.own())
         with tempfile.TemporaryDirectory(dir=folder or ".", prefix=name + ".") as own:
             yield os.path.join(own, name)
+            if self.rank == 0:
+                with open(os.path.join(own, f"{name}-{epochs:04d}.workers"), "w", encoding="ascii") as file:
+                    file.write(f"{self.workers}\n")
             for file in sorted(os.listdir(own), key=lambda file: file.endswith(".params")):
                 os.replace(os.path.join(own, file), os.path.join(folder, file))
         logging.info("Saved checkpoint to %s-%04d.params", self.own(), epochs)
@@ -60,11 +67,36 @@ class Checkpoints:
         others = f"there are those of epoch {', '.join(map(str, there))}" if there else "there is no other epoch"
         raise OptionError(f"--load-epoch {epochs}: there is no file {self.prefix}-{epochs:04d}.params; {others}")
 
-    def newest(self, workers):
-        """The last epoch for which all workers have saved their files; None if there is none."""
-        prefixes = [self.prefix] + [f"{self.prefix}-{rank}" for rank in range(1, workers)]
-        whole = [epoch for epoch in self._epochs() if all(os.path.exists(f"{prefix}-{epoch:04d}.params") for prefix in prefixes)]
-        return whole[-1] if whole else None
+    def newest(self):
+        """The last epoch that all workers of its job have saved; None if there is none.
+
+        Raises
+        ------
+        OptionError
+            that job had fewer workers than this one, which therefore cannot go on from there, and would overwrite it.
+        """
+        for epochs in reversed(self._epochs()):
+            saved_by = self._saved_by(epochs)
+            if not all(os.path.exists(f"{self._of(rank)}-{epochs:04d}.params") for rank in range(saved_by)):
+                continue  # the job was killed at this epoch
+            if saved_by < self.workers:
+                raise OptionError(
+                    f"--load-epoch {AUTO}: {self.prefix}-{epochs:04d}.params was saved by {saved_by} worker(s), and this job has "
+                    f"{self.workers}; start {saved_by} worker(s), or give --load-epoch {epochs}, and further workers take rank 0's files, "
+                    "or begin anew with another --model-prefix"
+                )
+            return epochs
+        return None
+
+    def _saved_by(self, epochs):
+        """How many workers the job had that saved this epoch. Where that was not written down, it is how many have files of it."""
+        try:
+            with open(f"{self.prefix}-{epochs:04d}.workers", encoding="ascii") as file:
+                return int(file.read())
+        except FileNotFoundError:
+            folder, name = os.path.split(self.prefix)
+            pattern = re.compile(re.escape(name) + rf"(-\d+)?-{epochs:04d}\.params")
+            return sum(pattern.fullmatch(file) is not None for file in os.listdir(folder or "."))
 
     def _epochs(self):
         """The epochs for which rank 0 has files, rising."""
@@ -73,14 +105,14 @@ class Checkpoints:
         return sorted(int(match.group(1)) for match in map(pattern.fullmatch, os.listdir(folder or ".")) if match)
 
 
-def resume(args, checkpoints, workers):
+def resume(args, checkpoints):
     """Find the epoch that ``--load-epoch auto`` stands for, and set ``load_epoch`` and ``first_epoch`` of ``args``.
 
     All workers find the same one: none of them can save another before all have begun to train.
     """
     if args.load_epoch != AUTO:
         return
-    args.load_epoch = checkpoints.newest(workers)
+    args.load_epoch = checkpoints.newest()
     args.first_epoch = args.load_epoch or 0
     if args.load_epoch is None:
         logging.info("--load-epoch auto: no epoch was saved by all workers yet; training begins at the start")
