@@ -40,7 +40,8 @@ own: the job's scheduler assigns the ranks (kv.rank).
 Unless they are already set, OMP_NUM_THREADS is set to a machine's cores divided by
 its workers, and MXNET_ENGINE_TYPE to NaiveEngine on servers, where each message then
 takes less time. PORT is removed, because ps-lite would make every process listen on
-it.
+it. Folders of NVIDIA's pip packages are appended to LD_LIBRARY_PATH, if COMMAND's
+Python has these packages.
 
 host file: one host per line; '#' starts a comment
   gpu1         slots=2

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
+from ..cuda import with_libraries
 from ..errors import LaunchError
 from ..machine import can_listen, local_port_range
 from .environment import GPU_VARIABLE, defaults, gpu_shares
@@ -75,6 +76,7 @@ def plan_job(
                 own.update((role_env or {}).get(key, {}))
             if schedule:
                 own["PYTHONPATH"] = with_hook({**os.environ, **own})["PYTHONPATH"]
+            own.update(with_libraries({**os.environ, **own}, command))
             plans.append(Plan(role, index, command, own))
     return plans
 

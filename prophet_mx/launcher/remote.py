@@ -22,6 +22,7 @@ import sys
 import time
 from typing import Any, Dict, List, Mapping, Optional
 
+from ..cuda import with_libraries
 from ..errors import LaunchError
 from .environment import LISTEN_VARIABLE, defaults
 from .hook import with_hook
@@ -40,8 +41,8 @@ def main() -> int:
     try:
         lines = _Lines(sys.stdin.fileno())
         spec = json.loads(lines.first())
-        command, env = spec["command"], _environment(spec)
         _enter(spec["directory"])
+        command, env = spec["command"], _environment(spec)
         process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
         guard.add(process.pid)
     except (LaunchError, OSError, ValueError, KeyError) as error:
@@ -70,6 +71,7 @@ def _environment(spec: Mapping[str, Any]) -> Dict[str, str]:
     env.pop(LISTEN_VARIABLE, None)
     env.update(spec["env"])
     env.update(defaults(env, spec["sharers"], env["DMLC_ROLE"]))
+    env.update(with_libraries(env, spec["command"]))
     return with_hook(env) if spec["schedule"] else env
 
 
