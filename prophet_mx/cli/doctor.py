@@ -15,7 +15,7 @@ example, on a machine that will run workers:
 
 Each check prints a line: error, warning or ok, the finding, and what to do about it. Errors
 come first, then warnings, then checks without a problem. Run the command on each machine, in
-the environment of the job's processes: DMLC_*, MXNET_*, PROPHET_*.
+the environment of the job's processes: DMLC_*, MXNET_*, PROPHET_*, LD_LIBRARY_PATH.
 After an error the job would fail, hang, or not be scheduled at all. After a warning it would
 run, but slower or less safely than it could.
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 from ..config import PREFIX, Config
+from ..cuda import DRIVER, LIBRARIES, with_libraries
 from ..errors import ConfigError
 from ..machine import usable_cores
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
@@ -28,7 +29,7 @@ BULK_NODES = 60  # operators in one bulk: MXNet's default is 15, ResNet-50's bac
 SMALLEST_UNIT = MIN_UNIT // 4  # elements of 4 bytes
 CPU_THREADS = "MXNET_CPU_WORKER_NTHREADS"  # of the engine, 1 by default
 
-INSTALL = "pip install mxnet==1.9.1 'numpy<1.24'; for CUDA 11.2, cuDNN 8 and NCCL 2: mxnet-cu112==1.9.1"
+INSTALL = "pip install mxnet==1.9.1 'numpy<1.24'; for GPUs: mxnet-cu112==1.9.1"
 BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
 PROBE = "prophet_mx.mxnet.probe"  # run, never imported: nothing here needs MXNet
 
@@ -68,21 +69,28 @@ def check_python(job: Job) -> Iterator[Finding]:
         yield Finding("python", ERROR, f"{version} cannot run MXNet 1.9.1", "use Python 3.8 to 3.11")
 
 
-def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
-    """What a fresh Python says of numpy, MXNet and the compiled core."""
+def run_probe(module: str, environ: Mapping[str, str]) -> Dict[str, Any]:
+    """The line of JSON that a module prints, in a fresh Python with this environment but outside of the job; ``error`` where there is
+    none."""
     env = {name: value for name, value in environ.items() if not name.startswith(("DMLC_", "PS_", PREFIX))}
     env["PYTHONPATH"] = os.pathsep.join([*filter(None, [env.get("PYTHONPATH")]), str(Path(__file__).resolve().parents[2])])
     try:
         done = subprocess.run(
-            [sys.executable, "-m", PROBE], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_SECONDS
+            [sys.executable, "-m", module], env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROBE_SECONDS
         )
     except subprocess.TimeoutExpired:
-        return {"mxnet_error": [f"'import mxnet' did not return within {PROBE_SECONDS:g} s"]}
+        return {"error": f"no answer within {PROBE_SECONDS:g} s"}
     for line in done.stdout.splitlines():
         if line.startswith("{"):  # what is imported may print as well
             found: Dict[str, Any] = json.loads(line)
             return found
-    return {"mxnet_error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1:]}
+    return {"error": (done.stderr.strip().splitlines() or [f"it ended with {done.returncode}"])[-1]}
+
+
+def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
+    """What a fresh Python says of numpy, MXNet and the compiled core, with CUDA's libraries where 'prophet-mx launch' finds them."""
+    found = run_probe(PROBE, {**environ, **with_libraries(environ)})
+    return {"mxnet_error": [found["error"]]} if "error" in found else found
 
 
 def check_mxnet(job: Job) -> Iterator[Finding]:
@@ -100,7 +108,9 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
     elif numpy:
         yield Finding("numpy", OK, numpy)
     if "mxnet_error" in found:
-        yield Finding("mxnet", ERROR, f"cannot be imported: {found['mxnet_error'][0]}", INSTALL)
+        why = found["mxnet_error"][0]
+        lacks_cuda = any(name in why for name in (*LIBRARIES, DRIVER))
+        yield Finding("mxnet", ERROR, f"cannot be imported: {why}", "see the checks 'cuda' and 'driver'" if lacks_cuda else INSTALL)
         return
     if not found["mxnet"].startswith("1.9."):
         yield Finding("mxnet", ERROR, f"{found['mxnet']}: its engine is not supported", "pip install mxnet==1.9.1 or mxnet-cu112==1.9.1")

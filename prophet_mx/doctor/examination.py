@@ -21,11 +21,13 @@ from .checks import (
     check_settings,
     check_van,
 )
+from .cuda import check_cuda
 from .network import check_link, check_nic, check_scheduler, check_tcp_info
 
 CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
     check_python,
     check_mxnet,
+    check_cuda,
     check_engine,
     check_van,
     check_mxnet_settings,
