@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 
+from prophet_mx.cuda import LIBRARIES
 from support.paths import ROOT
 
 INSTRUCTION = re.compile(r"(ARG|FROM|ENV|RUN|USER|WORKDIR|COPY|CMD) +(.*)", re.DOTALL)
@@ -44,9 +45,9 @@ def extras_of(project):
     return dict(re.findall(r"^(\w+) = (.*(?:\n .*)*)", table, re.MULTILINE))
 
 
-def test_the_base_and_mxnet_are_build_arguments_with_cuda_11_2_as_the_default():
+def test_the_base_and_mxnet_are_build_arguments_with_mxnet_for_cuda_as_the_default():
     arguments = dict(argument.partition("=")[::2] for argument in all_of("ARG"))
-    assert all_of("FROM") == ["${BASE}"] and re.match(r"nvidia/cuda:11\.2\.\d-cudnn8-runtime-ubuntu20\.04$", arguments["BASE"])
+    assert all_of("FROM") == ["${BASE}"] and arguments["BASE"] == "ubuntu:20.04"
     assert arguments["MXNET"] == "cu112"
     extras = extras_of(ROOT / "pyproject.toml")
     used = set(re.findall(r"MXNET=(\w+)", (ROOT / "Dockerfile").read_text(encoding="utf-8")))
@@ -54,7 +55,23 @@ def test_the_base_and_mxnet_are_build_arguments_with_cuda_11_2_as_the_default():
     for extra in used:
         assert extras[extra].startswith('["mxnet')
     for name in re.findall(r"\$\{?(\w+)", " ".join(argument for _, argument in DOCKERFILE)):
-        assert name in arguments or name in os.environ or name in ("PATH", "HOME"), f"{name} is set nowhere"
+        assert name in arguments or name in os.environ or name in ("PATH", "HOME", "NVIDIA"), f"{name} is set nowhere"
+
+
+def test_every_process_finds_the_libraries_of_nvidias_packages():
+    values = dict(word.partition("=")[::2] for line in all_of("ENV") for word in line.replace("\\\n", "").split())
+    folders = values["LD_LIBRARY_PATH"].replace("${NVIDIA}", values["NVIDIA"]).split(":")
+    parts = [requirement.partition("-cu11")[0].partition("-")[2].replace("-", "_") for requirement in LIBRARIES.values()]
+    assert sorted(folders) == sorted(f"/opt/prophet_mx/.venv/nvidia/{part}/lib" for part in parts)
+    assert all_of("WORKDIR") == ["/opt/prophet_mx"] and any(
+        run.endswith("cd .venv && ln -s lib/python3*/site-packages/nvidia nvidia") for run in all_of("RUN")
+    )
+    assert "compute" in values["NVIDIA_DRIVER_CAPABILITIES"]
+
+
+def test_the_extra_for_cuda_brings_each_library_once():
+    brought = re.findall(r'"(nvidia-[^"]+)"', extras_of(ROOT / "pyproject.toml")["cu112"])
+    assert sorted(brought) == sorted(LIBRARIES.values())
 
 
 def test_the_makefile_installs_what_the_argument_says():
