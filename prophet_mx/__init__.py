@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from .config import Config
 from .errors import ConfigError, KVStoreError, LaunchError, MXNetMissingError, ProfileError, ProphetError, TraceError, UnsupportedMXNetError
+from .version import __version__
 
 if TYPE_CHECKING:
     from .mxnet.kvstore import ScheduledKVStore
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Config",

@@ -5,14 +5,16 @@ It is done when the first gradient is pushed. At that moment the keys are known 
 decides, service keys that it initialises carry its decisions to the others, and the slices are initialised from the servers' own
 values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
 
-Rank 0 sends its settings first (shared_settings.py). Until a worker has them, its own settings do not change what it does; afterwards all
-workers follow rank 0's. So the steps that follow never depend on the settings of one worker.
+Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
+afterwards all workers follow rank 0's. So the steps that follow never depend on the state of one worker. A worker that cannot follow, as
+its keys are others, still takes all of these steps. At their end it objects, and an error is raised on all workers.
 
 If rank 0 has a profile from an earlier job, the workers also agree on the orders at this moment (see planning/orders.py). Later they cannot
 meet like this: they may call the store in different orders, so one could wait for a message that another sends only after its own; see
 order_exchange.py.
 """
 
+import json
 import logging
 import pickle
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -21,23 +23,26 @@ import mxnet as mx
 import numpy as np
 
 from ..config import Config
-from ..errors import KVStoreError
+from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
 from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
 from ..sizes import Traffic
+from ..version import __version__
 from .arrays import Arrays
 from .keys import Key, KeyBook
 from .measurement import PROBE_ELEMENTS, message_seconds, rate
+from .meeting import Meeting
 from .order_exchange import decoded, encoded
 from .raw_store import RawStore
+from .shared_keys import decoded as decoded_keys
+from .shared_keys import encoded as encoded_keys
+from .shared_keys import first_difference
 from .shared_settings import adopted
 from .shared_settings import encoded as encoded_settings
 from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
-
-COMPRESSED = 1e30  # a number that compression to 2 bits makes its threshold, whatever that is
 
 
 class Agreement(NamedTuple):
@@ -77,6 +82,10 @@ class Agreeing:
     ----------
     raw : the wrapped store's own operations.
     compressed : whether MXNet compresses gradients.
+
+    Attributes
+    ----------
+    objection : why this worker cannot train with rank 0; None if it can.
     """
 
     def __init__(self, raw: RawStore, keys: KeyBook, compressed: bool) -> None:
@@ -85,25 +94,78 @@ class Agreeing:
         self._compressed = compressed
         self._service: List[Key] = []  # our own keys that are not of slices
         self._probes: List[Key] = []  # nor these, with which it is measured what a message costs
-        self._told = 0  # elements of the first of them
-        self._wraps: float = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
+        self._meeting = Meeting(raw, keys, compressed)
+        self._wraps = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
+        self.objection: Optional[ProphetError] = None
 
     def settings(self, config: Config, scheduling: bool, optimizer: Optional[bytes]) -> Tuple[bool, Config]:
         """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
 
-        ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled.
+        ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled. If
+        rank 0 schedules, its keys are those of all workers from now on.
+
+        Raises
+        ------
+        KVStoreError
+            on this worker alone: it cannot even take the steps that follow.
         """
-        wraps = (
-            optimizer is not None and not scheduling and self._keys.texts and may_know_numbers(pickle.loads(optimizer), self._keys.count)
-        )
-        scheduled, self._wraps, complete, *numbers = self._tell([scheduling, wraps, self._keys.complete, *encoded_settings(config)])
-        self._keys.complete = bool(complete)  # a worker whose first push is of another key may have found otherwise
-        return bool(scheduled), adopted(config, numbers)
+        keys = self._keys
+        wraps = optimizer is not None and not scheduling and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
+        mine = {
+            "version": __version__,
+            "scheduled": scheduling,
+            "wraps": bool(wraps),
+            "complete": keys.complete,
+            "compressed": self._compressed,
+            "settings": encoded_settings(config),
+            "keys": encoded_keys(keys) if scheduling else [],
+            "calls": keys.calls,
+        }
+        said, more = self._meeting.hear(json.dumps(mine) if self._raw.rank == 0 else "")
+        told = json.loads(said)
+        self._service.append(self._meeting.key)
+        if told["scheduled"]:
+            self._check_alike(told)
+        self._wraps = told["wraps"]
+        keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
+        config, self.objection = adopted(config, told["settings"])
+        if told["scheduled"]:
+            self._adopt_keys(told["keys"], told["calls"], more)
+            self._meeting.fence()
+        return told["scheduled"], config
+
+    def _check_alike(self, told: Dict[str, Any]) -> None:
+        """What decides which steps follow, and how numbers are sent, is the same here as on rank 0."""
+        if told["version"] != __version__:
+            raise KVStoreError(
+                f"worker {self._raw.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
+            )
+        if told["compressed"] != self._compressed:
+            here, there = ("on", "off") if self._compressed else ("off", "on")
+            raise KVStoreError(
+                f"gradient compression is {here} on worker {self._raw.rank} and {there} on rank 0: set the same on all workers"
+            )
+
+    def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
+        """Rank 0's keys, which it has made in so many ``calls``."""
+        theirs = decoded_keys(entries)
+        # Keys that rank 0 has not seen made are sent whole, whatever a worker knows of them.
+        if more or self._keys.complete and any(shape for _, shape in theirs):
+            alike = calls == self._keys.calls
+            difference = first_difference(self._keys, theirs, more, alike)
+            error = KVStoreError(
+                f"worker {self._raw.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the same "
+                f"keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was wrapped"
+            )
+            if difference and (more or not alike):
+                raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
+            if difference:
+                self.objection = self.objection or error
+        self._keys.adopt(theirs)
 
     def _tell(self, mine: Sequence[float]) -> List[float]:
         """Rank 0's numbers, as float32. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
-        self._told = self._told or len(mine)
         numbers = mx.nd.array(mine, dtype=np.float32)
         self._raw.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
         self._keys.made(key)
@@ -118,7 +180,7 @@ class Agreeing:
         if wrapping is None or not self._wraps:
             return wrapping
         self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-        if self._known():
+        if self._meeting.stored():
             return wrapping
         self._send(pickle.loads(optimizer) if optimizer is not None else None)
         return None
@@ -130,16 +192,6 @@ class Agreeing:
             self._raw.set_optimizer(optimizer)
         self._raw.barrier()
 
-    def _known(self) -> bool:
-        """Whether the servers take a key of ours for what it is. All workers push the same number for each element: it is stored, unless a
-        server has an optimizer that updates the key like a parameter. That is so if text keys were made before the store was wrapped, as
-        the wrapper then counts wrongly, or if the optimizer was set before. Blocks until every worker is here."""
-        key = self._service[0]
-        numbers = mx.nd.full((self._told,), COMPRESSED if self._compressed else 1)
-        self._raw.push(key, numbers)
-        self._raw.pull(key, numbers)
-        return len(set(numbers.asnumpy().tolist())) == 1  # at first, they were not equal
-
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
         before the store was wrapped. There are no slices then."""
@@ -149,7 +201,7 @@ class Agreeing:
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = max([*parameters, *service, *measuring])
-        return Wrapping(parameters, service, measuring, min(service), last, isinstance(self._service[0], str))
+        return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
 
     def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:
         """``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile from an earlier job. Blocks until
@@ -157,7 +209,7 @@ class Agreeing:
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
         in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
-        measured_rate = config.bandwidth or rate(self._raw, self._keys)
+        measured_rate = config.bandwidth or rate(self._raw, self._keys, not self.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for shape in self._keys.shapes.values()]
         traffic = Traffic(sizes, measured_rate, message, self._raw.num_workers, self._keys.servers)
@@ -207,7 +259,7 @@ class Agreeing:
         alike, if it does not."""
         if wrapping is not None:
             self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self._known():  # without keys that were made in time, nothing will be pushed to ours
+            if self._keys.shapes and not self._meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     def slices(self, unit: int) -> Dict[Key, List[Slice]]:
@@ -277,3 +329,13 @@ class Agreeing:
         array = mx.nd.array(encoded(mine, self.units))
         self._raw.pushpull(self.order_key, array, array)
         return decoded(array.asnumpy())
+
+    def settle(self) -> None:
+        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others: nobody has seen rank
+        0's keys made. Blocks until every worker is here."""
+        can_hear = self.wrapping is not None and self._keys.shapes
+        heard = self._meeting.objections(str(self.objection or "")) if can_hear else None
+        if self.objection is not None:
+            raise self.objection
+        if heard is not None:
+            raise KVStoreError(f"told by worker {heard[0]}: {heard[1]}")

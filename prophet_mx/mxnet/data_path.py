@@ -177,7 +177,8 @@ class ScheduledPath:
         mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
         monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
-        self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
+        if agreeing.objection is None:  # else this worker may not have the keys that it would ask for, and sends nothing
+            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
         self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
         profiled = bool(self._guarded("the profile", self._start_from_saved))
         agreed = agreeing.agree(self.config, optimizer, profiled)
@@ -191,6 +192,7 @@ class ScheduledPath:
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
         if agreed.profiled:  # never so if agreed.in_order
             self.layout.use(agreeing.agree_orders(self._own_orders()))
+        agreeing.settle()
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)  # the last layer is hardly ever frozen

@@ -11,7 +11,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from ..config import Config
-from ..errors import KVStoreError, ProphetError
+from ..errors import ConfigError, KVStoreError, ProphetError
 from .agreement import Agreeing, Wrapping
 from .api import bind
 from .data_path import ScheduledPath
@@ -22,7 +22,7 @@ from .shared_settings import differences
 
 logger = logging.getLogger("prophet_mx")
 
-OTHERS = "the other workers, which must push their first gradient as well"
+OTHERS = "the other workers, which must push their first gradient as well, each through a ScheduledKVStore"
 
 
 class FirstPush:
@@ -61,10 +61,15 @@ class FirstPush:
         """
         raw = _Unscheduled(self._store)
         agreeing = Agreeing(raw, self._keys, self._compression != 1)
-        with self._watched():
-            scheduled, config = agreeing.settings(self.config, self.path is not None, optimizer)
-            if not scheduled:
-                self.wrapping = agreeing.pass_through(optimizer)
+        try:
+            with self._watched():
+                scheduled, config = agreeing.settings(self.config, self.path is not None, optimizer)
+                if not scheduled:
+                    self.wrapping = agreeing.pass_through(optimizer)
+        except KVStoreError as error:
+            self.refused = str(error)
+            leave_alone(self._store.handle)  # this process can end though the others wait
+            raise
         changed = self._tell(scheduled, config)
         if not scheduled:
             self._unschedule()
@@ -77,7 +82,7 @@ class FirstPush:
         try:
             with self._watched():
                 self.wrapping = self.path.agree(raw, agreeing, self._store.handle, sample, optimizer)
-        except KVStoreError as error:
+        except (KVStoreError, ConfigError) as error:
             self.refused = str(error)
             raise
         if self.path.in_order:

@@ -1,11 +1,25 @@
 """The layout as all workers have fixed it: which gradients are cut, what the slices are called, and where each unit has its place in the
 orders. Pure bookkeeping; the agreement itself is in agreement.py."""
 
+from hashlib import blake2b
 from typing import Dict, List, Optional, Tuple
 
 from ..planning.orders import Orders
 from ..planning.partition import MAX_PARTS, Slice
 from .keys import Key, KeyBook
+
+LATE = 1 << 60  # where the positions of keys begin that are not in the layout
+
+
+def late_position(key: Key) -> int:
+    """The place in the total order of a key that is not in the layout: from the key alone, as workers may use such keys in any order.
+
+    >>> late_position(3) < late_position(4)
+    True
+    """
+    if isinstance(key, int):
+        return LATE + key
+    return LATE + int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=7).digest(), "big")
 
 
 class FixedLayout:
@@ -44,13 +58,13 @@ class FixedLayout:
         return bool(self._known) and key not in self._known
 
     def order_of(self, key: Key, part: int) -> Tuple[int, int]:
-        """Rank and position of a unit: as agreed, or else both by the order of init, which needs no agreement. Late keys follow all
-        others."""
+        """Rank and position of a unit: as agreed, or else both by the order of init on rank 0. Keys that are not in the layout, as they
+        came late or from before the store was wrapped, follow all others; their ranks are this worker's own."""
         agreed = self._places.get((key, part))
         if agreed is not None:
             return agreed
         place = len(self._places) + self._keys.gradients[key] * MAX_PARTS + part
-        return place, place
+        return place, place if key in self._known else late_position(key)
 
     def sizes(self) -> List[Tuple[int, int]]:
         """Gradient and bytes of each unit."""

@@ -10,6 +10,8 @@ Key = Union[str, int]
 OWN_INTS = 100_000  # where prophet_mx's own int keys begin
 MAX_KEY = 2**31 - 1  # MXNet hands int keys on in 32 bits
 WIDE = -1  # the place of a key that is spread over all servers
+# The int keys with which workers begin to agree: the same whatever keys a worker has made, and where MXNet can place them.
+MEETING_INTS = tuple(islice((number for number in range(2 * 10**9, MAX_KEY) if product(number) >= 0), 2))
 
 
 class Shape(NamedTuple):
@@ -41,12 +43,18 @@ class KeyBook:
         self.initialised: Dict[Key, None] = {}  # the caller's keys that this book saw made
         self._numbers: Dict[Key, int] = {}
         self._made = 0
+        self.calls = 0  # of the caller, that made keys; each waits for the other workers
         self.complete = True  # False once a key was used that this book did not see made; rank 0's, when all met
+        self.texts: Optional[bool] = None  # whether keys are texts, which are numbered as they are made; None while that is not known
 
     def made(self, key: Key) -> None:
         """A key was made on the servers, by anyone."""
+        self._note_kind(key)
         self._numbers[key] = self._made if isinstance(key, str) else key
         self._made += 1
+
+    def _note_kind(self, key: Key) -> None:
+        self.texts = isinstance(key, str)
 
     def add(self, key: Key, shape: Optional[Shape]) -> None:
         """The caller made a key; ``shape`` is None if it is not dense."""
@@ -61,14 +69,24 @@ class KeyBook:
         """How many keys were made: the number of the next one, if it is a text."""
         return self._made
 
-    @property
-    def texts(self) -> bool:
-        """Whether keys are texts, which are numbered as they are made."""
-        return isinstance(next(iter(self._numbers), 0), str)
+    def aligned(self, count: int) -> None:
+        """From now on text keys are numbered from here: as on rank 0."""
+        self._made = count
+
+    def adopt(self, entries: Iterable[Tuple[Key, Optional[Shape]]]) -> None:
+        """Take the caller's keys of rank 0, in its order, in place of this worker's; what prophet_mx made stays."""
+        own = {key: number for key, number in self._numbers.items() if key not in self.initialised}
+        shapes = dict(entries)
+        self.gradients = {key: index for index, key in enumerate(shapes)}
+        self.initialised = dict.fromkeys(shapes)
+        self.shapes = {key: shape for key, shape in shapes.items() if shape is not None}
+        self._numbers = {key: index if isinstance(key, str) else key for key, index in self.gradients.items()}
+        self._numbers.update(own)
 
     def gradient(self, key: Key) -> int:
         """The index of one of the caller's keys; one not seen before comes last."""
         if key not in self.gradients:
+            self._note_kind(key)
             self.complete = self.complete and isinstance(key, int)
             self.gradients[key] = len(self.gradients)
         return self.gradients[key]
@@ -81,21 +99,20 @@ class KeyBook:
 
     def new_keys(self, count: int) -> List[Key]:
         """Names for ``count`` more keys of the kind this store uses, which no caller's key has or is likely to get."""
-        taken = self._taken()
-        if taken:
-            return list(islice(self._free(taken), count))
-        return [f"prophet_mx:{len(self._numbers) + i}" for i in range(count)]
+        if self.texts is False:
+            return list(islice(self._free(self._taken()), count))
+        return [f"prophet_mx:{self._made + i}" for i in range(count)]
 
     def _taken(self) -> Set[int]:
-        """The int keys that there are; none if this store's keys are texts."""
-        # Of a store that was wrapped late, the first key that is used tells the kind.
-        return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int)}
+        """The int keys that there are, but for those with which workers begin to agree."""
+        return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int) and key not in MEETING_INTS}
 
     def _free(self, taken: Set[int]) -> Iterator[int]:
         """Int keys that are not taken and are on all servers in turn."""
-        first = max(OWN_INTS, 1 + max(taken))
+        first = max(OWN_INTS, 1 + max(taken, default=0))
         for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first)):
-            if product(number) >= 0 and number not in taken:  # a negative product is no server, or always the first one
+            # A negative product is no server, or always the first one.
+            if product(number) >= 0 and number not in taken and number not in MEETING_INTS:
                 yield number
 
     def slice_keys(self, slices: Sequence[int], whole: Iterable[Key]) -> Tuple[List[Key], List[Key]]:
@@ -109,8 +126,8 @@ class KeyBook:
             server = self.server_of(key, self.shapes[key].elements)
             if server != WIDE:
                 loads[server] += self.shapes[key].bytes
-        taken = self._taken()
-        if taken:
+        if self.texts is False:
+            taken = self._taken()
             chosen = slice_numbers(slices, loads, self._free(taken))
             own: List[Key] = [*chosen, next(self._free(taken.union(chosen)))]
             return own[:-1], own
@@ -133,7 +150,7 @@ class KeyBook:
 
     def is_own(self, key: Key) -> bool:
         """Whether this is a key that prophet_mx made for itself."""
-        return key in self._numbers and key not in self.initialised
+        return key in MEETING_INTS or key in self._numbers and key not in self.initialised
 
     def smallest_on(self, server: int) -> Optional[Key]:
         """The smallest dense key that is on this server alone."""

@@ -29,7 +29,7 @@ from .arrays import as_list, shape_of
 from .data_path import ScheduledPath
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush
-from .keys import Key, KeyBook
+from .keys import MEETING_INTS, Key, KeyBook
 from .parameters import Parameter
 from .process_exit import attend, end, let_go
 from .schedulable import is_synchronous, why_unscheduled
@@ -150,16 +150,18 @@ class ScheduledKVStore(KVStore):
         self._register(key, value)
 
     def _check_new(self, key: Any) -> None:
-        """Once the workers have met, keys of prophet_mx exist, even if nothing is scheduled. They must not be made again. They also shift
-        the number of a new string key, which is right only if the optimizer on the servers knows them."""
-        if not self._met:
+        """Keys of prophet_mx must not be made by the caller: those with which workers begin to agree, and, once they have met, the others,
+        even if nothing is scheduled. These also shift the number of a new string key, which is right only if the optimizer on the servers
+        knows them."""
+        if not (self._met or self._passing or self._path is not None):
             return
         for name in as_list(key):
             if isinstance(name, (str, int)) and self._keys.is_own(name):
                 raise KVStoreError(
-                    f"key {name!r} is taken: prophet_mx made it for itself; use another one, or make it before the first push"
+                    f"key {name!r} is taken: prophet_mx makes it for itself; use another one"
+                    + ("" if name in MEETING_INTS else ", or make it before the first push")
                 )
-            if isinstance(name, str) and self._wrapping is None:
+            if self._met and isinstance(name, str) and self._wrapping is None:
                 self._check_shifted(name)
 
     def _check_shifted(self, name: str) -> None:
@@ -180,6 +182,7 @@ class ScheduledKVStore(KVStore):
         return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
 
     def _register(self, key: Any, value: Any) -> None:
+        self._keys.calls += 1
         for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
             array = as_list(arrays)[0]
             self._keys.add(name, shape_of(array) if array.stype == "default" else None)
@@ -373,8 +376,9 @@ class ScheduledKVStore(KVStore):
         synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
         own settings schedule nothing."""
         self._passing, self._met = False, True
-        if isinstance(key, (str, int)):
-            self._keys.gradient(key)  # the agreement has to know of a key that was made before the store was wrapped
+        for name in as_list(key)[:1]:
+            if isinstance(name, (str, int)):
+                self._keys.gradient(name)  # the agreement has to know of a key that was made before the store was wrapped
         meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
         try:
             meeting.meet(sample, self._optimizer)

@@ -41,16 +41,18 @@ def message_seconds(raw: RawStore, keys: List[Key]) -> float:
     return median(rounds[1:]) / len(keys)
 
 
-def rate(raw: RawStore, keys: KeyBook) -> float:
+def rate(raw: RawStore, keys: KeyBook, pulls: bool) -> float:
     """This worker's bytes/s from each server while all workers pull at once; 0 if there is too little to pull. Takes up to 0.5 s. Blocks
     until every worker is here.
 
     That moment's shares of a link are uneven. Rank 0, whose rate decides, therefore also pulls alone: what it gets then, shared evenly by
-    machines of equal links, is the least that counts.
+    machines of equal links, is the least that counts. A worker that does not pull, as it may not have the keys, only waits with the others.
     """
     raw.barrier()
     alone = _rate(raw, keys) if raw.rank == 0 else 0.0
     raw.barrier()
+    if not pulls:
+        return 0.0
     return max(_rate(raw, keys) / keys.servers, alone / max(keys.servers, raw.num_workers))
 
 

@@ -16,7 +16,9 @@ SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place wh
 BIGARRAY_VARIABLE = "MXNET_KVSTORE_BIGARRAY_BOUND"
 BIGARRAY_BOUND = 10**6  # its default: elements from which on an array is spread
 PROBES = 32  # keys at the least with which workers measure what a message costs: about as many messages as are ready at once in a job
-MEETINGS = 3  # of workers before the slices are made, with a key each
+REACH = 32  # how many more, or fewer, text keys than rank 0 a worker may have made and still be told what is wrong
+ROW = 4 * REACH  # keys by which workers find that out, see mxnet/meeting.py
+MEETINGS = 2  # of workers after that and before the slices are made, with a key each
 
 
 def product(number: int) -> int:
@@ -42,7 +44,7 @@ def probes(servers: int) -> int:
 
 def service_keys(servers: int) -> int:
     """Keys that workers make between the gradients' and the slices'."""
-    return MEETINGS + probes(servers)
+    return ROW + MEETINGS + probes(servers)
 
 
 def most_elements(servers: int, bigarray: int) -> int:

@@ -17,6 +17,7 @@ JOB = """
         raise AssertionError(f"{key} was accepted")
 
     print("refused", refused(215331), refused([7, 215333]))
+    print("own", refused(2_000_000_000)[1])
     kv.init(8, mx.nd.ones((3, 2)).tostype("row_sparse"))
     keys = [3, 215330, 430661, 646000]      # two of them on the first server by luck, one where the product overflows twice
     values = [mx.nd.zeros((3000,)) for _ in keys]
@@ -39,4 +40,5 @@ def test_keys_above_the_bound_train_where_mxnet_can_place_them_and_are_refused_w
     job = run_cluster(JOB, 2, 2, env={"PROPHET_BANDWIDTH": "1Gbit"}, timeout=60)
     for worker in job.workers:
         assert worker.output.count("(True, ") == 2 and "MXNet cannot place number 215333 on 2 servers" in worker.output, job.logs()
-        assert "is taken: prophet_mx made it" in worker.output and "units 36" in worker.output, job.logs()
+        assert "is taken: prophet_mx makes it" in worker.output and "units 36" in worker.output, job.logs()
+        assert "own key 2000000000 is taken" in worker.output, job.logs()

@@ -35,12 +35,14 @@ def test_units_leave_in_the_order_of_the_policy(toy):
 
 def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
     config = Config(policy="toy")
-    numbers = encoded(config)
-    assert adopted(Config(), numbers) == config and unit_bytes("toy", Traffic([1])) == 5000
-    assert adopted(config, encoded(Config(policy="off"))).policy == "off"
+    shared = encoded(config)
+    assert adopted(Config(), shared) == (config, None) and unit_bytes("toy", Traffic([1])) == 5000
+    assert adopted(config, encoded(Config(policy="off")))[0].policy == "off"
     del POLICIES["toy"]
-    with pytest.raises(ConfigError, match="rank 0 uses policy number 6, which this worker does not know"):
-        adopted(Config(), numbers)
+    for own in ("fifo", "off"):
+        until_it_ends, error = adopted(Config(policy=own), shared)
+        assert until_it_ends.policy in POLICIES and type(error) is ConfigError
+        assert "policy='toy', which rank 0 uses, is not known to this worker; it knows: fifo, priority," in str(error)
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,18 @@
 
 from types import SimpleNamespace
 
+import mxnet as mx
 import numpy as np
 import pytest
 
 from prophet_mx.config import Config
 from prophet_mx.mxnet.agreement import Agreeing
-from prophet_mx.mxnet.keys import KeyBook, Shape
+from prophet_mx.mxnet.arrays import new_arrays
+from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape
 from prophet_mx.simulation.layout import Unit, make_units
 from prophet_mx.sizes import MAX_UNIT
 from support.profiles import make_profile
+from support.stores import Servers, Store
 
 
 def test_each_slice_of_half_precision_is_on_one_of_two_servers():
@@ -32,31 +35,6 @@ def test_no_more_slices_are_made_than_mxnet_can_place(servers, sliced):
     assert bool(Agreeing(SimpleNamespace(rank=1), book, False).slices(8)) == sliced
 
 
-class Servers:
-    """A store of which only the order of the keys is kept that are made on its servers."""
-
-    rank, num_workers = 1, 2
-
-    def __init__(self, keys):
-        self.made = dict.fromkeys(keys)
-
-    def broadcast(self, key, value, out):
-        self.init([key], [value])
-
-    def init(self, keys, values):
-        for key, value in zip(keys, values):
-            assert key not in self.made
-            self.made[key] = value.size
-
-    def push(self, key, value):
-        pass
-
-    pull, barrier = push, lambda self: None
-
-    def pushpull(self, keys, values, out):
-        assert set(keys) <= set(self.made)
-
-
 @pytest.mark.parametrize("servers", [1, 2, 3, 8])
 @pytest.mark.parametrize("texts", [True, False])
 def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
@@ -67,19 +45,21 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
     names = [gradient.name if texts else index for index, gradient in enumerate(profile.gradients)]
     for name, size in zip(names, sizes):
         book.add(name, Shape((size // 4,), np.float32, size // 4, size))
-    store = Servers(names)
+    store = Store(Servers(1), 0)
+    store.init(names, [mx.nd.zeros((size // 4,)) for size in sizes])
     agreeing = Agreeing(store, book, False)
     config = agreeing.settings(Config.read(bandwidth=1e8, unit=100_000)[0], True, None)[1]
     slices = agreeing.slices(agreeing.agree(config, None, False).unit)
-    keys = agreeing.make_slices(slices, None, None)
+    keys = agreeing.make_slices(slices, None, lambda key: new_arrays(book.shapes[key].shape, np.float32, mx.cpu(), slices[key]))
 
-    numbers = {key: number if texts else key for number, key in enumerate(store.made)}
+    numbers = store.numbers
     units = [
-        Unit(index, size if key == name else 4 * store.made[key], numbers[key] * 9973 % servers)
+        Unit(index, 4 * store.servers.values[numbers[key]].size, numbers[key] * 9973 % servers)
         for index, (name, size) in enumerate(zip(names, sizes))
         for key in keys.get(name, [name])
     ]
     assert units == make_units(profile, servers, 100_000)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 100_000
-    assert numbers[agreeing.order_key] == max(numbers.values()) and agreeing.wrapping.last >= len(store.made) - 1
+    assert numbers[agreeing.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
+    assert not texts or agreeing.wrapping.last == numbers[agreeing.order_key]
