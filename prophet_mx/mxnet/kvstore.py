@@ -27,6 +27,7 @@ from .api import bind
 from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit, grouped
 from .arrays import as_list, shape_of
 from .data_path import ScheduledPath
+from .deferred_signals import deferred_signals
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush
 from .keys import MEETING_INTS, Key, KeyBook
@@ -375,15 +376,16 @@ class ScheduledKVStore(KVStore):
         """Before anything is pushed, once: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a
         synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
         own settings schedule nothing."""
-        self._passing, self._met = False, True
-        for name in as_list(key)[:1]:
-            if isinstance(name, (str, int)):
-                self._keys.gradient(name)  # the agreement has to know of a key that was made before the store was wrapped
-        meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
-        try:
-            meeting.meet(sample, self._optimizer)
-        finally:
-            self._config, self._path, self._wrapping, self._refused = meeting.config, meeting.path, meeting.wrapping, meeting.refused
+        with deferred_signals():
+            self._passing, self._met = False, True
+            for name in as_list(key)[:1]:
+                if isinstance(name, (str, int)):
+                    self._keys.gradient(name)  # the agreement has to know of a key that was made before the store was wrapped
+            meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
+            try:
+                meeting.meet(sample, self._optimizer)
+            finally:
+                self._config, self._path, self._wrapping, self._refused = meeting.config, meeting.path, meeting.wrapping, meeting.refused
 
     # -- the timeline --------------------------------------------------------------------------------------------------------
 
