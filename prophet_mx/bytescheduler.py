@@ -6,7 +6,7 @@ ByteScheduler counts a partition and a credit in parameters; here sizes are byte
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
 from .limits import MAX_BYTES
-from .sizes import MAX_UNIT
+from .sizes import LARGEST_UNIT
 
 PREFIX = "BYTESCHEDULER_"
 BYTES_PER_PARAMETER = 4
@@ -35,7 +35,7 @@ NOT_NEEDED = {
 """The variables that ByteScheduler and its examples know, and why one that is not mapped is not needed."""
 
 # A larger partition only says "do not cut".
-_LARGEST = {"unit": MAX_UNIT, "lead": MAX_BYTES}
+_LARGEST = {"unit": LARGEST_UNIT, "lead": MAX_BYTES}
 
 
 class Translation(NamedTuple):

@@ -13,7 +13,7 @@ from . import bytescheduler, policies
 from .errors import ConfigError
 from .limits import MAX_BYTES, MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
-from .sizes import MAX_UNIT
+from .sizes import LARGEST_UNIT
 
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")
@@ -88,7 +88,9 @@ _SETTINGS = {
     "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
     "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)), "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
     "message_cost": _Setting(_auto(_bounded(parse_time, 1e-7, 1)), "'auto', or a time from 0.1us to 1s such as 200us or 0.0002 (seconds)"),
-    "unit": _Setting(_auto(_bounded(parse_size, 4, MAX_UNIT)), "'auto', or a size from 4 bytes to 4 MB such as 256KiB or 250000 (bytes)"),
+    "unit": _Setting(
+        _auto(_bounded(parse_size, 4, LARGEST_UNIT)), "'auto', or a size from 4 bytes to 64 MB such as 256KiB or 250000 (bytes)"
+    ),
     "window": _Setting(
         _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
     ),

@@ -17,6 +17,7 @@ towards the end of backward, and grow again from there on; AT_MOST start-ups are
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence
 
 from ..errors import ConfigError
+from ..sizes import MAX_COLLECTIVE_UNIT
 from .bound import Sending, sendings
 from .collectives import CollectiveCost, CollectiveUnit, Gradient, Piece, check_cost, need_number, need_whole
 
@@ -24,7 +25,7 @@ MARGIN = 2  # start-ups that the bytes of a unit take at the least, if there are
 AT_MOST = 16  # start-ups that they take at the most
 GROWTH = 4  # units take this part of the time that is left until the end of backward, or has passed since
 MIN_UNIT = 16_000  # bytes
-MAX_UNIT = 64_000_000  # bytes
+MAX_UNIT = MAX_COLLECTIVE_UNIT
 
 
 class UnitSizes(NamedTuple):

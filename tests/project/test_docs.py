@@ -15,7 +15,7 @@ from prophet_mx import Config, _core
 from prophet_mx.cli import main as cli
 from prophet_mx.exit_codes import EXIT_STALLED, EXIT_TIMEOUT
 from prophet_mx.planning.placement import BIGARRAY_BOUND
-from prophet_mx.sizes import MAX_UNIT, UNIT_SHARE
+from prophet_mx.sizes import LARGEST_UNIT, UNIT_SHARE
 from support.cluster import package_env
 from support.commands import cli as run_cli
 from support.commands import python
@@ -91,7 +91,7 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
 @pytest.mark.parametrize(
     "page, fact",
     [
-        ("docs/settings.md", f"4 bytes to {MAX_UNIT // 10**6} MB (`256KiB`"),
+        ("docs/settings.md", f"4 bytes to {LARGEST_UNIT // 10**6} MB (`256KiB`"),
         ("docs/settings.md", f"at least 1/{1 / UNIT_SHARE:g} of an iteration's bytes"),
         ("docs/settings.md", f"stack traces and exit code {EXIT_STALLED};"),
         ("docs/reliability.md", f"**exit code {EXIT_STALLED}**"),

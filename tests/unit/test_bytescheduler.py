@@ -15,7 +15,7 @@ from prophet_mx.config import Config
         ({}, {}),
         ({"BYTESCHEDULER_PARTITION": "512000", "BYTESCHEDULER_CREDIT": "4096000"}, {"unit": 2048000, "lead": 16384000}),
         ({"BYTESCHEDULER_CREDIT": "4e6"}, {"lead": 16000000}),  # it is read as a float there
-        ({"BYTESCHEDULER_PARTITION": "160000000"}, {"unit": 4000000}),  # "do not cut"
+        ({"BYTESCHEDULER_PARTITION": "160000000"}, {"unit": 64000000}),  # "do not cut"
         ({"BYTESCHEDULER_PARTITION": "512000", "PROPHET_UNIT": "1MB"}, {"unit": 1000000}),  # the own variable wins
         ({"BYTESCHEDULER_PARTITION": "-1", "BYTESCHEDULER_CREDIT": "inf"}, {}),
     ],

@@ -8,6 +8,7 @@ import pytest
 from prophet_mx import Config, ConfigError, ProphetError
 from prophet_mx.config import DRAINS
 from prophet_mx.policies import settings as policies
+from prophet_mx.sizes import MAX_COLLECTIVE_UNIT, MAX_LONE_UNIT
 
 
 def test_defaults():
@@ -44,6 +45,8 @@ def test_defaults():
         ("PROPHET_UNIT", "256KiB", "unit", 262144),
         ("PROPHET_UNIT", "4", "unit", 4),
         ("PROPHET_UNIT", "4MB", "unit", 4000000),
+        ("PROPHET_UNIT", "32MB", "unit", MAX_LONE_UNIT),  # what 'auto' may choose with one server
+        ("PROPHET_UNIT", "64MB", "unit", MAX_COLLECTIVE_UNIT),  # and with PyTorch
         ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
         ("PROPHET_WARMUP", "1", "warmup", 1),
         ("PROPHET_WARMUP", "1000", "warmup", 1000),
@@ -106,8 +109,8 @@ WRONG = [
     ("window", "1025GiB", "1 byte to 1 TiB"),
     ("lead", "lots", "1MiB"),
     ("lead", "-5", "1 byte to 1 TiB"),
-    ("unit", "3", "4 bytes to 4 MB"),
-    ("unit", "4MiB", "4 bytes to 4 MB"),
+    ("unit", "3", "4 bytes to 64 MB"),
+    ("unit", "64MiB", "4 bytes to 64 MB"),
     ("unit", "one", "256KiB"),
     ("warmup", "0", "from 1 to 1000"),
     ("warmup", "1001", "from 1 to 1000"),

@@ -1,13 +1,14 @@
 """The table of policies: a row is all that a policy needs, and a wrong row is refused."""
 
+import numpy as np
 import pytest
 
 from prophet_mx import Config, ConfigError
 from prophet_mx._core import Scheduler
-from prophet_mx.mxnet.shared_settings import adopted, encoded
+from prophet_mx.mxnet.shared_settings import adopted, differences, encoded
 from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.policies import POLICIES, Policy, Window, add
-from prophet_mx.sizes import Traffic
+from prophet_mx.sizes import LARGEST_UNIT, Traffic
 
 TOY = Policy("toy", "a toy", lambda rank, size: size, 5000, Window.DRAIN)
 
@@ -61,3 +62,11 @@ def test_a_wrong_row_is_refused(wrong):
     with pytest.raises(ConfigError, match="is not allowed; allowed: "):
         add(wrong)
     assert before == POLICIES
+
+
+@pytest.mark.parametrize("unit", [None, 4, 2**24 + 1, LARGEST_UNIT - 1])
+def test_a_worker_of_the_same_settings_is_told_of_no_difference(unit):
+    """Also where a size has more digits than the message that carries it."""
+    config = Config(unit=unit)
+    shared = adopted(config, np.array(encoded(config), dtype=np.float32).tolist())
+    assert differences(config, shared) == "" and shared.unit in (unit, 2**24, LARGEST_UNIT)
