@@ -17,7 +17,7 @@ import torch
 
 from ..errors import CollectiveError
 from .agreement import Plan
-from .guards import guard, plainly, unguard, unguard_gradient
+from .guards import give_own_memory, guard, plainly, unguard
 from .rounds import Channel, Rounds
 from .streams import Streams
 from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
@@ -41,7 +41,7 @@ class Exchange:
         self._streams = channel.streams
         self.waiting.watch()
         self.updater = Updater(channel.waiting, channel.traffic, channel.streams)
-        self.rounds = Rounds(self.tracked, channel, self._summed, self.release)
+        self.rounds = Rounds(self.tracked, channel, self._summed, self)
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
         self.sampling = False  # keep when gradients are ready, to see whether that has changed
@@ -50,6 +50,7 @@ class Exchange:
         self.last_uses: List[Tracked] = []  # the same, of the iteration before
         self.unseen: List[Tracked] = []  # parameters that no guard saw being used
         self._gradients_were_read = False
+        self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
@@ -84,11 +85,33 @@ class Exchange:
         if not self.rounds.count:
             self.rounds.begin()
         self.rounds.await_sum(tracked)
-        gradient = tracked.param.grad if tracked.stage == IDLE else self._merged(tracked)
-        if gradient.layout is not torch.strided or torch.is_grad_enabled():
-            self._refuse(tracked, gradient)
-        self.rounds.put(tracked, gradient)
-        self.rounds.hand_over(tracked)
+        with plainly():
+            gradient = [self._local(tracked)]
+            if gradient[0].layout is not torch.strided or torch.is_grad_enabled():
+                self._refuse(tracked, gradient[0])
+            self.rounds.contribute(tracked, gradient)
+        self._kept = self._kept or tracked.kept is not None
+        if self._kept and not self._settling:
+            self._settling = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._settle_kept)  # type: ignore[attr-defined]
+
+    def _settle_kept(self) -> None:
+        """Backward is over: gradients of before it that the program still holds get the sums, as aliases of them are read unseen."""
+        self._settling = False
+        if self.in_backward() and not self.rounds.unused:
+            return  # another backward of this round follows
+        self._kept = False
+        self.end_round()
+        for tracked in self.tracked:
+            if tracked.kept is not None:
+                self.expose(tracked)
+
+    def _local(self, tracked: Tracked) -> torch.Tensor:
+        """What this rank contributes. With the guards off."""
+        if tracked.stage != IDLE:
+            return self._merged(tracked)
+        assert tracked.param.grad is not None
+        return tracked.param.grad
 
     def _merged(self, tracked: Tracked) -> torch.Tensor:
         """The gradient of a parameter that backward reaches again before ``step()``: the sum, and what was added here."""
@@ -97,7 +120,7 @@ class Exchange:
             assert fresh is not None
             if tracked.exposed or tracked.zero == CLEARED:
                 return fresh
-            return tracked.view.add_(fresh)
+            return self.rounds.sum_of(tracked).add_(fresh)
 
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
@@ -147,6 +170,7 @@ class Exchange:
     def begin_forward(self) -> None:
         """The model's forward begins: what backward had to contribute has been contributed."""
         self.end_round()
+        self._settling = False
         self.uses.clear()
         for tracked in self.unseen:
             if tracked.stage == STEPPING:
@@ -171,8 +195,7 @@ class Exchange:
         if tracked.pending:
             self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
         unguard(tracked)
-        tracked.zero = KEPT
-        unguard_gradient(tracked)
+        tracked.zero, tracked.gradient = KEPT, None
         if self.recording:
             self.uses.append(tracked)
 
@@ -188,8 +211,17 @@ class Exchange:
         self.rounds.await_sum(tracked)
         if not tracked.exposed and not tracked.absent:
             with plainly():
-                tracked.param.grad = tracked.view
+                tracked.param.grad = self.rounds.sum_of(tracked)
         tracked.exposed = True
+
+    def settle_gradient(self, tracked: Tracked) -> None:
+        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
+        if tracked.stage == STEPPING:
+            self.release(tracked)
+        elif tracked.stage == SUMMING and not tracked.exposed and tracked.zero != CLEARED:
+            self.expose(tracked)
+        self.rounds.await_sum(tracked)
+        give_own_memory(tracked, self)
 
     def gather(self) -> None:
         """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain."""
@@ -303,7 +335,8 @@ class Exchange:
             if not later:
                 gradient: Any = tracked.param.grad
                 if gradient is not None:
-                    gradient.zero_()
+                    with plainly():
+                        gradient.zero_()
 
     def close(self, patience: float) -> bool:
         """End the threads; False if they have not ended within ``patience`` seconds each."""

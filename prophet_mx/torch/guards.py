@@ -7,9 +7,13 @@ under way is plain and costs nothing. ``isinstance(p, nn.Parameter)`` holds at a
 
 Code in C++ that reads a parameter which it was not given from Python is not seen here; what PyTorch itself has of that (autograd's
 accumulation) finds ``grad`` empty while a sum is under way.
+
+A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next backward writes there, so the first use of it in Python
+gives it memory of its own. A gradient that nobody uses costs nothing, as the flat buffer is used again.
 """
 
-from typing import Any, Callable, Dict, Iterable, Protocol, Tuple
+import sys
+from typing import Any, Callable, Dict, Iterable, List, Protocol, Tuple
 
 import torch
 from torch import nn
@@ -30,6 +34,9 @@ class Owner(Protocol):
 
     def clear(self, tracked: Tracked) -> None:
         """``grad`` is None from now on; an update that is under way still uses it."""
+
+    def settle_gradient(self, tracked: Tracked) -> None:
+        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
 
 
 _owners: Dict[int, Tuple[Tracked, "Owner"]] = {}  # by id of the parameter, and of a guarded gradient; both outlive their entry
@@ -79,19 +86,17 @@ class GuardedParameter(nn.Parameter):
 
 
 class GuardedGradient(torch.Tensor):
-    """The gradient of a parameter whose update is under way: handed out without waiting, as most who ask only compare it with None."""
+    """A gradient in the flat buffer, also while its update is under way: most who ask for one only compare it with None."""
 
     @classmethod
     def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if wait_for(args) + wait_for(kwargs.values()):
-            with plainly():
-                return func(*args, **kwargs)
-        return func(*args, **kwargs)
+        if torch.compiler.is_compiling():
+            return _run_uncompiled(func, args, kwargs or {})
+        return _run(func, args, kwargs or {})
 
 
 def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """What somebody does with a guarded parameter."""
+    """What somebody does with a guarded parameter or gradient."""
     if func in _HARMLESS:
         with plainly():
             return func(*args, **kwargs)
@@ -119,8 +124,9 @@ def wait_for(values: Iterable[Any]) -> int:
             else:
                 left += 1
         elif kind is GuardedGradient:
-            tracked, owner = _owners[id(value)]
-            owner.release(tracked)
+            entry = _owners.get(id(value))
+            if entry is not None:  # else another thread was here before
+                entry[1].settle_gradient(entry[0])
         elif kind in (list, tuple):
             left += wait_for(value)
         elif kind is dict:
@@ -128,11 +134,53 @@ def wait_for(values: Iterable[Any]) -> int:
     return left
 
 
+def guard_gradient(tracked: Tracked, owner: Owner) -> None:
+    """Uses of the view ask ``owner`` first, until :func:`unguard_gradient`."""
+    _owners[id(tracked.view)] = tracked, owner
+    tracked.view.__class__ = GuardedGradient
+
+
 def unguard_gradient(tracked: Tracked) -> None:
-    """The gradient that was handed out is a plain tensor again."""
+    """The view is a plain tensor again."""
     if type(tracked.view) is GuardedGradient:
         tracked.view.__class__ = torch.Tensor
         _owners.pop(id(tracked.view), None)
+
+
+def _references(holder: List[torch.Tensor]) -> Tuple[int, int]:
+    """To the one tensor in this list, and to its memory."""
+    # Older versions of PyTorch may lack the count: a tensor that is held itself is seen all the same.
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return sys.getrefcount(holder[0]), 0 if count is None else count(holder[0].untyped_storage()._cdata)
+
+
+_ALONE = _references([torch.empty(1)])
+_OBJECT_ALONE = _ALONE[0]
+
+
+def held_elsewhere(holder: List[torch.Tensor]) -> bool:
+    """Whether anything but this list refers to the one tensor in it, or to its memory. With the guards off."""
+    return any(count > alone for count, alone in zip(_references(holder), _ALONE))
+
+
+def lent(tracked: Tracked) -> bool:
+    """Whether the program holds the tensor in the flat buffer."""
+    return sys.getrefcount(tracked.view) > _OBJECT_ALONE
+
+
+def give_own_memory(tracked: Tracked, owner: Owner) -> None:
+    """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view."""
+    with plainly():
+        gradient = tracked.view
+        unguard_gradient(tracked)
+        tracked.view = view_like(gradient, gradient, gradient.storage_offset())
+        gradient.set_(gradient.clone(memory_format=torch.preserve_format))  # type: ignore[call-overload]
+        guard_gradient(tracked, owner)
+
+
+def view_like(flat: torch.Tensor, shape: torch.Tensor, offset: int) -> torch.Tensor:
+    """A tensor on the memory of ``flat``, in the shape and strides of another. Not a view to autograd, as its memory may change."""
+    return flat.new_empty(0).set_(flat.untyped_storage(), offset, shape.shape, shape.stride())  # type: ignore[call-overload,no-any-return]
 
 
 def _get(param: nn.Parameter, *_: Any) -> Any:
@@ -141,8 +189,6 @@ def _get(param: nn.Parameter, *_: Any) -> Any:
         return None
     if tracked.stage == STEPPING:
         if tracked.gradient is tracked.view and not tracked.absent:
-            _owners[id(tracked.view)] = tracked, owner
-            tracked.view.__class__ = GuardedGradient
             return tracked.view
         owner.release(tracked)
         return param.grad
@@ -179,7 +225,7 @@ _OF_GRAD: Dict[Any, Callable[..., Any]] = {_T.grad.__get__: _get, _T.grad.__set_
 _HARMLESS = frozenset(
     [
         getattr(_T, name).__get__
-        for name in ("shape", "dtype", "device", "layout", "is_leaf", "requires_grad", "ndim", "is_cuda", "is_cpu", "is_sparse")
+        for name in ("shape", "dtype", "device", "layout", "is_leaf", "requires_grad", "ndim", "is_cuda", "is_cpu", "is_sparse", "grad_fn")
         + ("is_quantized", "is_mkldnn", "is_meta", "is_nested", "names", "itemsize", "nbytes")
         if hasattr(getattr(_T, name, None), "__get__")
     ]

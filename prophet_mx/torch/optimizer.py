@@ -19,7 +19,7 @@ from ..policies import OFF
 from . import agreement, refusals
 from .ending import EXIT_PATIENCE, end_at_exit, ended
 from .exchange import Exchange
-from .guards import register, unguard, unregister
+from .guards import register, unguard, unguard_gradient, unregister
 from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
 from .monitor import Monitor, Stats
@@ -259,6 +259,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             for each in exchange.tracked:
                 unguard(each)
                 unregister(each)
+                unguard_gradient(each)
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 

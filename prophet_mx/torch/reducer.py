@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from ..monitoring.traffic import Traffic
 from ..threads import start_thread
+from .guards import view_like
 from .streams import Streams
 
 OUTSTANDING = 3  # collectives that are under way at a time
@@ -147,4 +148,4 @@ def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.
 def _shaped(flat: torch.Tensor, offset: int, param: torch.Tensor) -> torch.Tensor:
     """The part of ``flat`` from ``offset`` on in the shape of a parameter, and in its strides where they leave no holes."""
     dense = torch.empty_like(param, memory_format=torch.preserve_format, requires_grad=False)
-    return flat.as_strided(param.shape, dense.stride(), offset)
+    return view_like(flat, dense, offset)

@@ -13,7 +13,7 @@ from ..errors import CollectiveError
 from ..monitoring.round_recorder import UnitFacts
 from ..monitoring.traffic import Traffic
 from .agreement import Plan
-from .guards import guard, plainly
+from .guards import Owner, give_own_memory, guard, guard_gradient, held_elsewhere, lent, plainly, unguard_gradient
 from .reducer import Reducer, lay_out
 from .streams import Streams
 from .tracked import IDLE, KEPT, STEPPING, SUMMING, Tracked
@@ -49,16 +49,14 @@ class Rounds:
     tracked : the parameters, in the order of the model.
     channel : of the optimizer.
     summed : called with a parameter whose sum is there, under the lock, in the landing thread.
-    release : called with a parameter whose update has to be done first, in the user's thread.
+    owner : of the guards; releases a parameter whose update has to be done first, in the user's thread.
     """
 
-    def __init__(
-        self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], release: Callable[[Tracked], None]
-    ) -> None:
+    def __init__(self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], owner: Owner) -> None:
         self.tracked = tracked
         self.number = self.count = 0  # the round, and the parameters that have contributed to it
-        self._group, self._waiting, self._traffic, self._streams, self._unused = channel
-        self._summed, self._release = summed, release
+        self._group, self._waiting, self._traffic, self._streams, self.unused = channel
+        self._summed, self._owner = summed, owner
         self._scale = 1.0 / channel.group.size()
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
@@ -70,22 +68,20 @@ class Rounds:
             self._reducer.stop(60.0)
         units, order = plan.units, list(plan.order)
         params = [tracked.param for tracked in self.tracked]
-        with plainly():
-            kept = [tracked.param.grad is tracked.view for tracked in self.tracked]
         ranges, views = lay_out(units, [param.detach() for param in params])
         self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
-        for tracked, view, keep in zip(self.tracked, views, kept):
-            if keep:
-                view.copy_(tracked.view)
-                with plainly():
-                    tracked.param.grad = view
+        for tracked, view in zip(self.tracked, views):
+            if tracked.view is not tracked.param:
+                self._free(tracked)
+                unguard_gradient(tracked)
             tracked.view, tracked.units = view, []
+            guard_gradient(tracked, self._owner)
         for unit, pieces in enumerate(units):
             for index, _, _ in pieces:
                 self.tracked[index].units.append(unit)
         self._missing = [len(members) for members in self._members]
         facts = self._facts(plan.steps(), ranges)
-        if self._unused:
+        if self.unused:
             self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
             ranges, order = [*ranges, self._used], [*order, len(units)]
             self._members.append([])
@@ -118,24 +114,41 @@ class Rounds:
 
     # -- contributions -----------------------------------------------------------------------------------------------------
 
-    def put(self, tracked: Tracked, gradient: torch.Tensor) -> None:
-        """Write this rank's part of the mean into the flat buffer."""
-        if gradient is tracked.view:
-            gradient.mul_(self._scale)
-        else:
-            torch.mul(gradient, self._scale, out=tracked.view)
+    def contribute(self, tracked: Tracked, gradient: List[torch.Tensor], besides: int = 0) -> None:
+        """Take this rank's gradient; its units may go when they are complete. With the guards off.
 
-    def hand_over(self, tracked: Tracked, besides: int = 0) -> None:
-        """The contribution is in the flat buffer: its units may go when they are complete. ``besides``: units that it is not in and that it
-        waits for as well. The landing thread counts down from the moment in which a unit is ready."""
+        ``gradient``: in a list of its own, which has the only reference here, so that others can be counted; an empty list for zeros.
+        ``besides``: units that it is not in and that it waits for as well.
+        """
+        apart = not gradient or gradient[0] is not tracked.view
+        if apart:
+            self._free(tracked)
+        if not gradient:
+            tracked.view.zero_()
+        elif apart:
+            torch.mul(gradient[0], self._scale, out=tracked.view)
+        else:
+            tracked.view.mul_(self._scale)
+        tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
+        if gradient and apart and held_elsewhere(gradient):
+            tracked.kept = gradient[0]
+        self._hand_over(tracked, besides)
+
+    def _free(self, tracked: Tracked) -> None:
+        """The flat buffer may be written: what the program still holds of the last sum gets memory of its own."""
+        if lent(tracked) or tracked.param.grad is tracked.view:
+            give_own_memory(tracked, self._owner)
+
+    def sum_of(self, tracked: Tracked) -> torch.Tensor:
+        """The tensor that is to be ``grad`` now that the sum is there: the one that the program holds, or the view. With the guards off."""
+        kept, tracked.kept = tracked.kept, None
+        return tracked.view if kept is None else kept.copy_(tracked.view)
+
+    def _hand_over(self, tracked: Tracked, besides: int) -> None:
+        """The contribution is in the flat buffer. The landing thread counts down from the moment in which a unit is ready."""
         assert self._reducer is not None
         if self._streams is not None:
             tracked.mark = self._streams.mark(tracked.param.device, tracked.mark)
-        if tracked.stage == IDLE:
-            tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
-        else:
-            with plainly():
-                tracked.param.grad = None
         tracked.exposed, tracked.zero, tracked.touched, tracked.absent = False, KEPT, False, False
         guard(tracked, SUMMING)
         tracked.round = self.number
@@ -148,7 +161,7 @@ class Rounds:
 
     def begin(self) -> None:
         """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
-        if self._unused:
+        if self.unused:
             for tracked in self.tracked:
                 if tracked.stage == IDLE:
                     tracked.exposed = True
@@ -157,9 +170,9 @@ class Rounds:
     def end(self) -> None:
         """All that backward had to contribute has been contributed. CollectiveError if a parameter had no gradient, unless that is
         allowed."""
-        if self.count < len(self.tracked) and not self._unused:
+        if self.count < len(self.tracked) and not self.unused:
             raise self._missing_gradients()
-        if self._unused:
+        if self.unused:
             self._fill()
         self.number += 1
         self.count = 0
@@ -188,17 +201,13 @@ class Rounds:
 
     def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
         if tracked.stage == STEPPING:
-            self._release(tracked)
+            self._owner.release(tracked)
         self.await_sum(tracked)
         touched = tracked.touched
         with plainly():
-            gradient = tracked.param.grad if tracked.exposed or tracked.stage == IDLE else None
-            if gradient is None:
-                tracked.view.zero_()
-            else:
-                self.put(tracked, gradient)
+            found = [tracked.param.grad] if tracked.exposed or tracked.stage == IDLE else []
+            self.contribute(tracked, [each for each in found if each is not None], 1)  # 1: the answers of all ranks
         used[tracked.index] = int(touched)
-        self.hand_over(tracked, 1)  # the answers of all ranks
         tracked.absent = not touched
 
     def _written(self, unit: int) -> None:
@@ -215,7 +224,7 @@ class Rounds:
 
     def _landed(self, unit: int) -> None:
         """A unit is reduced. In the landing thread."""
-        answers = self._used.tolist() if self._unused and unit == len(self._members) - 1 else None
+        answers = self._used.tolist() if self.unused and unit == len(self._members) - 1 else None
         with self._waiting.condition:
             members = self._members[unit] if answers is None else self._absent
             if answers is None:

@@ -18,13 +18,16 @@ class Tracked:
     ----------
     param, name, index : the parameter, its name in the model, and its place in ``model.parameters()``.
     view : of its range in the flat buffer, in the parameter's shape and strides. Written by the contributing thread, then by collectives.
+        It may be the parameter's ``grad``, as a guarded gradient; the program's first use of it gives it memory of its own.
+    kept : a tensor that was ``grad`` before backward and that the program still holds: at the end of
+        backward the sum goes into it, as with DDP. None at other times.
     units : indices of the units that its elements are in.
     unlanded : units that have not come back. Set by the contributing thread, counted down by the landing thread.
     stage : IDLE, SUMMING or STEPPING.
     pending : whether its update is still to be done. Set by ``step()``, cleared by the updating thread, under the lock.
     update : the ``step()`` that it belongs to, as an ``Update``; None where none is pending.
     group : index of its group in the optimizer; None if this optimizer does not have it.
-    gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another.
+    gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another. None before ``step()``.
     zero : KEPT, CLEARED or ZEROED.
     exposed : the program has read or set ``grad`` since backward: the parameter's own slot holds the gradient, not only ``view``.
     round : the round of reductions that it contributed to last.
@@ -40,6 +43,7 @@ class Tracked:
         "name",
         "index",
         "view",
+        "kept",
         "units",
         "unlanded",
         "stage",
@@ -61,6 +65,7 @@ class Tracked:
     def __init__(self, param: torch.nn.Parameter, name: str, index: int) -> None:
         self.param, self.name, self.index = param, name, index
         self.view: torch.Tensor = param
+        self.kept: Optional[torch.Tensor] = None
         self.units: List[int] = []
         self.unlanded = 0
         self.stage = IDLE
