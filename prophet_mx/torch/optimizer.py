@@ -159,6 +159,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._exchange is None:
             self.optimizer.zero_grad(set_to_none)
         else:
+            self._follow_groups()
             self._exchange.zero_grad(set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
@@ -175,8 +176,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._count_grouped() != self._grouped:
-            self._find_groups()
+        self._follow_groups()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         if self._lazy:
             self._step_lazily(self._exchange)
@@ -266,6 +266,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def _find_groups(self) -> None:
         """Which parameter is in which group of the optimizer."""
         assert self._exchange is not None
+        refusals.check_groups(self.optimizer)
         tracked = {id(each.param): each for each in self._exchange.tracked}
         for each in tracked.values():
             each.group = None
@@ -278,10 +279,16 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                         f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
                         "required one when the ScheduledOptimizer was created (close() it and create a new one)"
                     )
-        self._grouped = self._count_grouped()
+        self._grouped = self._identities()
 
-    def _count_grouped(self) -> int:
-        return sum(len(group["params"]) for group in self.optimizer.param_groups)
+    def _follow_groups(self) -> None:
+        """See whether the program has changed which parameters are in which group."""
+        if self._identities() != self._grouped:
+            self.synchronize()  # an update under way uses the groups of its own step()
+            self._find_groups()
+
+    def _identities(self) -> List[List[int]]:
+        return [[id(param) for param in group["params"]] for group in self.optimizer.param_groups]
 
     def _step_lazily(self, exchange: Exchange) -> None:
         optimizer: Any = self.optimizer

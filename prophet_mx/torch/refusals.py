@@ -1,6 +1,6 @@
 """What cannot be scheduled with exactly the result of DistributedDataParallel is refused here, before anything is changed."""
 
-from typing import List, Tuple
+from typing import List, Set, Tuple
 
 import torch
 from torch import nn
@@ -56,6 +56,7 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
             raise ConfigError(f"parameter {name!r} is a {type(param).__name__}; allowed: a plain torch.nn.Parameter")
         if param.layout is not torch.strided:
             raise ConfigError(f"parameter {name!r} is sparse; allowed: dense parameters")
+    check_groups(optimizer)
     for group in optimizer.param_groups:
         for param in group["params"]:
             if param.requires_grad and id(param) not in mine:
@@ -65,6 +66,17 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ConfigError(f"module {name!r} is a ScriptModule, which reads its parameters unseen; allowed: modules in Python")
+
+
+def check_groups(optimizer: torch.optim.Optimizer) -> None:
+    """Raise ConfigError if a parameter is in the optimizer's groups twice: PyTorch updates it twice in each step."""
+    seen: Set[int] = set()
+    for index, group in enumerate(optimizer.param_groups):
+        for param in group["params"]:
+            if id(param) in seen:
+                what = f"a parameter of shape {tuple(param.shape)}"
+                raise ConfigError(f"group {index} of the optimizer has {what} a second time; allowed: each parameter once")
+            seen.add(id(param))
 
 
 def _check_ddp(model: DistributedDataParallel) -> None:

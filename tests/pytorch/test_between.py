@@ -505,3 +505,66 @@ def test_an_exception_in_backward_reaches_the_script(method):
         assert isinstance(refused, ProphetError) or "Expected to have finished reduction" in str(refused), refused
     else:
         assert_equal(expected[-1]["parameters"], got[-1]["parameters"], method)
+
+
+# --- groups of the optimizer ---
+
+
+def swaps(first, second, place):
+    first[-1], second[-1] = second[-1], first[-1]
+
+
+def moves(first, second, place):
+    """One at a time, and back when there are no more."""
+    source, target = (first, second) if place < 3 else (second, first)
+    target.append(source.pop())
+
+
+def takes_out_and_back(first, second, place):
+    """What is in no group keeps its value, and its gradients add up."""
+    if place == 1:
+        first.taken = second.pop()
+    if place == 4:
+        first.append(first.taken)
+
+
+@pytest.mark.parametrize("change", [swaps, moves, takes_out_and_back], ids=lambda change: change.__name__)
+@on_ranks(2)
+def test_parameters_that_change_their_group(change):
+    """Each update has the hyperparameters of the group that the parameter is in at step(), also while the update before is under way."""
+
+    class Parameters(list):
+        taken = None
+
+    def training(method):
+        model = net()
+        groups = [{"params": model[:3].parameters(), "lr": 0.1}, {"params": model[3:].parameters(), "lr": 0.01, "weight_decay": 0.1}]
+        made = torch.optim.SGD(groups, lr=0.1, momentum=0.9)
+        first, second = (Parameters(group["params"]) for group in made.param_groups)
+        made.param_groups[0]["params"], made.param_groups[1]["params"] = first, second
+        forward, optimizer = method.wrap(model, made)
+        for place, batch in enumerate(batches(ITERATIONS + 2, 4, WIDTH)):
+            optimizer.zero_grad()
+            forward(batch).square().mean().backward()
+            if place % 3 == 1:
+                change(first, second, place)
+            optimizer.step()
+            if place % 3 == 2:
+                change(first, second, place)
+        yield "done"
+
+    same(training)
+
+
+@on_ranks(2)
+def test_a_parameter_that_comes_into_a_second_group_is_an_error():
+    for make in METHODS.values():
+        method = make()
+        model = net()
+        made = torch.optim.SGD([{"params": model[:3].parameters()}, {"params": model[3:].parameters()}], lr=0.1)
+        forward, optimizer = method.wrap(model, made)
+        step(forward, optimizer, next(batches(1, 4, WIDTH)))
+        made.param_groups[1]["params"].append(made.param_groups[0]["params"][0])
+        with pytest.raises(ProphetError, match=r"group 1 of the optimizer has a parameter of shape \(40, 24\) a second time"):
+            step(forward, optimizer, next(batches(1, 4, WIDTH)))
+        method.close()
