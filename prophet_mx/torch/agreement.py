@@ -58,11 +58,12 @@ class Plan(NamedTuple):
 
 
 def own_group(parent: Optional[dist.ProcessGroup], config: Config) -> dist.ProcessGroup:
-    """A new group of the same ranks, so that collectives of the program never come between ours."""
+    """A new group of the same ranks and the same backend, so that collectives of the program never come between ours."""
     timeout = None if config.stall_abort is None else timedelta(seconds=config.stall_abort)
+    backend = dist.get_backend(parent)  # new_group() takes that of the default group
     if parent is None or parent is dist.group.WORLD:
-        return dist.new_group(timeout=timeout)
-    return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, use_local_synchronization=True)
+        return dist.new_group(timeout=timeout, backend=backend)
+    return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, backend=backend, use_local_synchronization=True)
 
 
 def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config, settings: Tuple[Any, ...]) -> None:
