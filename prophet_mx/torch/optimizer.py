@@ -1,6 +1,7 @@
 """``ScheduledOptimizer``: what a training script sees."""
 
 import logging
+import os
 import weakref
 from itertools import chain
 from typing import Any, Callable, ContextManager, Dict, List, Optional
@@ -47,11 +48,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     broadcast_buffers : whether each forward in training starts with rank 0's buffers; only for a plain module.
     process_group : the ranks that train together, None for all (or the DistributedDataParallel's own).
     settings : fields of :class:`~prophet_mx.Config`, such as ``policy``, ``unit``, ``warmup``; each overrides its ``PROPHET_`` variable.
+        Those of the traffic to servers (``drain``, ``bandwidth``, ``message_cost``, ``window``, ``lead``) are not allowed.
 
     Raises
     ------
     ConfigError
-        a setting has a wrong value, the ranks have different settings, or the model or the optimizer cannot be scheduled.
+        a setting has a wrong value or no effect here, the ranks have different settings, or the model or the optimizer cannot be scheduled.
     """
 
     # So that GradScaler unscales gradients and looks for infinite ones itself: it would tell a fused optimizer of them by attributes, which
@@ -73,6 +75,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._exchange: Optional[Exchange] = None
         self._monitor: Optional[Monitor] = None
         config = Config.from_env(**settings)
+        refusals.check_settings(settings, os.environ)
         named = named_parameters(model) if isinstance(model, nn.Module) else []
         refusals.check(model, optimizer, named, config)
         set_up_logging(config)

@@ -1,12 +1,13 @@
 """What cannot be scheduled with exactly the result of DistributedDataParallel is refused here, before anything is changed."""
 
-from typing import List, Set, Tuple
+from dataclasses import fields
+from typing import Any, List, Mapping, Set, Tuple
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..config import Config
+from ..config import PREFIX, Config, shown
 from ..errors import ConfigError
 from ..policies import OFF
 from .guards import is_tracked
@@ -19,6 +20,22 @@ LAZY = frozenset(
     for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD")
     if hasattr(torch.optim, name)
 )
+
+
+# What describes the traffic to servers, of which there are none here.
+WITHOUT_MEANING = ("drain", "bandwidth", "message_cost", "window", "lead")
+
+
+def check_settings(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
+    """Raise ConfigError if a keyword or a ``PROPHET_`` variable is given that would have no effect here."""
+    given = {name: value for name, value in settings.items() if name in WITHOUT_MEANING}
+    for name in WITHOUT_MEANING:
+        text = environ.get(PREFIX + name.upper(), "").strip()
+        if text and name not in given:
+            given[PREFIX + name.upper()] = text
+    for name, value in given.items():
+        allowed = ", ".join(field.name for field in fields(Config) if field.name not in WITHOUT_MEANING)
+        raise ConfigError(f"{name}={shown(value)} is not allowed for PyTorch, where it has no effect; the settings there are {allowed}")
 
 
 def steps_lazily(optimizer: torch.optim.Optimizer) -> bool:

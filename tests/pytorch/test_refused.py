@@ -1,6 +1,7 @@
 """What cannot be scheduled with the result of DistributedDataParallel is refused with words, or run as a whole; and settings."""
 
 import copy
+import os
 import pickle
 
 import pytest
@@ -181,6 +182,24 @@ def test_the_optimizer_itself_is_not_copied():
         with pytest.raises(ProphetError, match="state_dict"):
             copying(optimizer)
     optimizer.close()
+
+
+@pytest.mark.parametrize("name", ["drain", "bandwidth", "message_cost", "window", "lead"])
+@on_ranks(1)
+def test_a_setting_without_an_effect_is_an_error(name):
+    value = {"drain": "tcp", "bandwidth": "1Gbit", "message_cost": "200us"}.get(name, "1MB")
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    variable = f"PROPHET_{name.upper()}"
+    allowed = "is not allowed for PyTorch, where it has no effect; the settings there are policy, unit, profile, .*stall_abort$"
+    with pytest.raises(ConfigError, match=f"^{name}='{value}' {allowed}"):
+        ScheduledOptimizer(model, optimizer, **{name: value})
+    os.environ[variable] = value
+    try:
+        with pytest.raises(ConfigError, match=f"^{variable}='{value}' {allowed}"):
+            ScheduledOptimizer(model, optimizer, policy="off")
+    finally:
+        del os.environ[variable]
 
 
 # --- what it is ---
