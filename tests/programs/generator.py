@@ -263,7 +263,8 @@ class _Draw:
         calls = without_locks(calls)
         first = any(self.first(place) == number for place in pushed)  # MXNet wants its value to be there before the next push
         scheduled = self.settings["PROPHET_POLICY"] != "off" and not self.has("ordered") and not self.has("compression")
-        overlaps = self.has("overlap") and scheduled and not first
+        passed = any(0 in key.shape for key in self.keys)  # empty values are passed through, and so not ordered
+        overlaps = self.has("overlap") and scheduled and not first and not passed
         optimizer = self.optimizer(number)
         settled = not overlaps or self.rng(f"overlap {number}").random() < 0.4 or number == self.count - 1
         return Iteration(self.makings(number), optimizer, tuple(map(tuple, calls)), settled)
