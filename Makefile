@@ -5,7 +5,7 @@
 # make help    all targets
 #
 # Everything happens in .venv, made with $(PYTHON) or the first Python of PYTHONS that works. PyTorch is in .venv-torch, because MXNet needs
-# an older numpy.
+# an older numpy. MXNet's CUDA build is in .venv-cuda.
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
@@ -21,6 +21,11 @@ TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
 TORCH_WITH := torch,test,report,metrics
+
+# MXNet's CUDA build, for the tests of tests/cuda on an emulated CUDA runtime: a requirement for pip.
+CUDA      ?= mxnet-cu112==1.9.1
+CUDA_VENV := .venv-cuda
+CUDA_PIP  := $(call PIP_OF,$(CUDA_VENV))
 
 # Executions of the fuzzer per parser; kinds of native checks (address thread valgrind); minutes of faults; short jobs in a row; random
 # programs, and the seed of the first.
@@ -60,7 +65,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch cuda test-cuda bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -71,6 +76,8 @@ help:
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        run the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make torch   install only PyTorch, for these tests'
+	@echo "make test-cuda         run the tests of MXNet's CUDA build, in $(CUDA_VENV), on an emulated CUDA runtime"
+	@echo "make cuda    install only MXNet's CUDA build, for these tests"
 	@echo 'make bench   compare methods on a shaped network: three cells, some minutes, needs root'
 	@echo 'make bench-QUESTION    measure one of the questions that "make questions" lists; ARGS=--publish publishes the result'
 	@echo 'make results-status    list the published results that are older than a change that could alter them'
@@ -117,6 +124,11 @@ torch: $(TORCH_VENV)/.torch
 
 test-torch: $(TORCH_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
+
+cuda: $(CUDA_VENV)/.cuda
+
+test-cuda: $(CUDA_VENV)/.installed
+	@cd tests && env -u PYTHONPATH ../$(CUDA_VENV)/bin/python -m pytest -n 2 --dist loadfile cuda $(ARGS)
 
 bench: bench-quick
 
@@ -170,12 +182,12 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) $(TORCH_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c \
 	  .mypy_cache tests/.mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(VENV)/.created $(TORCH_VENV)/.created:
+$(VENV)/.created $(TORCH_VENV)/.created $(CUDA_VENV)/.created:
 	@for python in $(PYTHONS); do \
 	  if why=$$("$$python" -c "$$CHECK_PYTHON" 2>&1); then \
 	    echo "$(@D): $$("$$python" --version), $$("$$python" -c 'import sys; print(sys.executable)')"; \
@@ -186,7 +198,7 @@ $(VENV)/.created $(TORCH_VENV)/.created:
 	printf "prophet_mx needs Python 3.8, 3.9, 3.10 or 3.11, and none was found:\n$$tried%s\n" \
 	  "Install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1
 
-# The wheel that both environments install. build/ is removed first: setuptools would put modules that no longer exist from there into it.
+# The wheel that all environments install. build/ is removed first: setuptools would put modules that no longer exist from there into it.
 $(WHEEL): $(VENV)/.created $(SOURCES)
 	@echo 'building prophet_mx ...'
 	@rm -rf build $(@D)
@@ -214,4 +226,17 @@ $(TORCH_VENV)/.torch: $(TORCH_VENV)/.created
 $(TORCH_VENV)/.installed: $(TORCH_VENV)/.torch $(WHEEL)
 	@echo 'installing prophet_mx[$(TORCH_WITH)] into $(TORCH_VENV) ...'
 	@$(call INSTALL,$(TORCH_PIP) install --no-compile,$(TORCH_WITH))
+	@touch $@
+
+# MXNet's requirements are named here: those of the wheel allow a numpy that MXNet cannot be imported with. The library alone has 890 MB.
+$(CUDA_VENV)/.cuda: $(CUDA_VENV)/.created
+	@echo 'installing $(CUDA) into $(CUDA_VENV) ...'
+	@$(CUDA_PIP) install --no-compile --no-deps '$(CUDA)' && $(CUDA_PIP) install 'numpy<1.24' requests graphviz
+	@touch $@
+
+$(CUDA_VENV)/.installed: $(CUDA_VENV)/.cuda $(WHEEL)
+	@echo 'installing prophet_mx into $(CUDA_VENV) ...'
+	@$(CUDA_PIP) install 'numpy<1.24' psutil 'pytest>=7' 'pytest-timeout>=2.1' 'pytest-xdist>=3' 'hypothesis>=6'
+	@$(CUDA_PIP) install --force-reinstall --no-deps $(dir $(WHEEL))*.whl
+	@env -u PYTHONPATH $(CUDA_VENV)/bin/python -m benchmarks.testbed.cuda >/dev/null
 	@touch $@

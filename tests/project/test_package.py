@@ -12,7 +12,19 @@ from support import commands
 from support.paths import ROOT
 
 NOT_SOURCE = shutil.ignore_patterns(
-    ".git", ".venv", ".venv-torch", "build", "dist", "*.egg-info", "*.so", "*.c", "__pycache__", ".*_cache", ".hypothesis", ".demo"
+    ".git",
+    ".venv",
+    ".venv-torch",
+    ".venv-cuda",
+    "build",
+    "dist",
+    "*.egg-info",
+    "*.so",
+    "*.c",
+    "__pycache__",
+    ".*_cache",
+    ".hypothesis",
+    ".demo",
 )
 
 
