@@ -4,6 +4,7 @@ import fcntl
 import os
 import signal
 import sys
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Iterator, List, Optional
@@ -43,7 +44,7 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
     missing: Optional[str] = None
     for item in items:
         folder = Path(str(item.fspath)).relative_to(paths.TESTS).parts[0]
-        if folder == "jobs":
+        if folder in ("jobs", "cuda"):
             item.add_marker(pytest.mark.cluster)
         elif folder == "network":
             missing = needed_privileges() or "" if missing is None else missing  # asked only where it matters
@@ -51,14 +52,37 @@ def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skipif(missing != "", reason=missing))
 
 
+def has_cuda_build() -> bool:
+    """Whether the MXNet here is the one for CUDA."""
+    try:
+        distribution("mxnet-cu112")
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+# Folders of tests that need something which has an environment of its own.
+NEEDS = {
+    "pytorch": ("PyTorch is", "make test-torch", lambda: find_spec("torch") is not None),
+    "cuda": ("MXNet's CUDA build is", "make test-cuda", has_cuda_build),
+}
+
+
 def pytest_report_header(config: pytest.Config) -> List[str]:
-    without = [] if find_spec("torch") else ["tests/pytorch: left out, as PyTorch is not installed here ('make test-torch' installs it)"]
+    without = [
+        f"tests/{folder}: left out, as {what} not installed here ('{target}' installs it)"
+        for folder, (what, target, installed) in NEEDS.items()
+        if not installed()
+    ]
     return [f"prophet_mx {prophet_mx.__version__} in {cluster.PACKAGE_PATH}", *without]
 
 
 def pytest_ignore_collect(collection_path: Path) -> Optional[bool]:
-    """The tests of PyTorch import it."""
-    return True if paths.TESTS / "pytorch" in (collection_path, *collection_path.parents) and find_spec("torch") is None else None
+    """The tests of a folder import what it needs."""
+    for folder, (_, _, installed) in NEEDS.items():
+        if paths.TESTS / folder in (collection_path, *collection_path.parents) and not installed():
+            return True
+    return None
 
 
 @pytest.hookimpl(hookwrapper=True)

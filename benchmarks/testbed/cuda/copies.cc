@@ -26,6 +26,7 @@ struct Copy {
 std::mutex mutex;  // guards the trace, and all of planted faults
 long copies_from = 0;
 Copy previous{};
+bool planted = false;
 
 FILE* trace_file() {
   static FILE* file = settings().trace.empty() ? nullptr : fopen((settings().trace).c_str(), "a");
@@ -40,18 +41,29 @@ void trace(const char* direction, int device, size_t size) {
   }
 }
 
-// A planted fault in the copies to the host: one is left out, or the bytes of one and of the one before it, of the same size, are exchanged.
+// Exchange the bytes of a copy with those of the one before it, where they differ; true if that was done.
+bool exchange(const Copy& what, const Copy& before) {
+  auto *one = static_cast<char*>(what.to), *other = static_cast<char*>(before.to);
+  if (what.size != before.size || !is_pinned(one) || !is_pinned(other) || !memcmp(one, other, what.size)) return false;
+  std::swap_ranges(one, one + what.size, other);
+  return true;
+}
+
+// A planted fault in the copies to the host: one is left out, or its bytes are exchanged with those of the one before it. If a copy cannot have
+// the fault, a later one has it.
 Work as_planted(const Copy& what, Work work) {
   const auto& found = settings();
   if (found.fault != Fault::copy && found.fault != Fault::swap) return work;
   std::lock_guard<std::mutex> lock(mutex);
-  const Copy before = std::exchange(previous, what);
-  const bool reached = ++copies_from == found.fault_at;
-  if (!reached || (found.fault == Fault::swap && before.size != what.size)) return work;
-  if (found.fault == Fault::copy) return [] {};
+  if (++copies_from < found.fault_at || planted) return work;
+  if (found.fault == Fault::copy) {
+    planted = true;
+    return [] {};
+  }
   return [=] {
     work();
-    std::swap_ranges(static_cast<char*>(before.to), static_cast<char*>(before.to) + what.size, static_cast<char*>(what.to));
+    std::lock_guard<std::mutex> lock(mutex);
+    planted = planted || exchange(what, std::exchange(previous, what));
   };
 }
 

@@ -24,15 +24,23 @@ double combine(const std::string& operation, double one, double other) {
 
 bool combines(const std::string& operation) { return operation == "plus" || operation == "minus" || operation == "mul" || operation == "div"; }
 
+// A tensor, or a slice of one: of some dimension, ``count`` indices from ``begin`` on, of the ``whole`` that the tensor has; ``height`` is the
+// product of the dimensions between that one and the last. 0: a slice of the last dimension, or no slice.
 struct Tensor {
   Type type = Type::none;
   const void* address = nullptr;
   int stride = 0;  // 0: one dimension
+  int height = 0, begin = 0, whole = 0, count = 0;
+
   double get(int row, int column) const { return Array(type, at(row, column), 1)[0]; }
   void set(int row, int column, double value) const { Array(type, at(row, column), 1).set(0, value); }
 
  private:
-  const void* at(int row, int column) const { return static_cast<const char*>(address) + (size_t(row) * stride + column) * size_of(type); }
+  const void* at(int row, int column) const {
+    if (height) row = (row / height / count * whole + row / height % count + begin) * height + row % height;
+    else column += begin;
+    return static_cast<const char*>(address) + (size_t(row) * stride + column) * size_of(type);
+  }
 };
 
 // Reads the members of a plan in order, each at the next multiple of its size.
@@ -59,13 +67,24 @@ class Reader {
   const char *begin_, *at_;
 };
 
-Tensor tensor(const Name& name, Reader& reader) {  // Tensor<gpu, dimensions, type>
+// Tensor<gpu, dimensions, type>, or SliceExp<Tensor, gpu, type, dimensions, dimensions from the sliced one on>; of type none: another expression.
+Tensor tensor(const Name& name, Reader& reader) {
   Tensor found;
-  found.type = type_of(name.arguments.at(2));
-  found.address = reader.take<const void*>();
-  if (name.arguments.at(1) != "1") {
-    found.stride = reader.take<int>();
-    reader.align(sizeof(void*));
+  if (last_part(name.head) == "SliceExp") {
+    found = tensor(Name(name.arguments.at(0)), reader);
+    const bool last = name.arguments.at(4) == "1";
+    if (!last) found.height = reader.take<int>();
+    found.begin = reader.take<int>();
+    if (last) return found;
+    found.whole = reader.take<int>();
+    found.count = reader.take<int>();
+  } else if (last_part(name.head) == "Tensor") {
+    found.type = type_of(name.arguments.at(2));
+    found.address = reader.take<const void*>();
+    if (name.arguments.at(1) != "1") {
+      found.stride = reader.take<int>();
+      reader.align(sizeof(void*));
+    }
   }
   return found;
 }
@@ -76,7 +95,7 @@ Evaluate largest(const Name& name, Reader& reader);
 Evaluate evaluate(const std::string& type, Reader& reader) {
   const Name name(type);
   const std::string kind = last_part(name.head);
-  if (kind == "Tensor") {
+  if (kind == "Tensor" || kind == "SliceExp") {
     const Tensor found = tensor(name, reader);
     if (found.type == Type::none) return {};
     return [found](int row, int column) { return found.get(row, column); };

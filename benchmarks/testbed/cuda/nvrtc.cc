@@ -10,7 +10,7 @@ using namespace emulated;
 
 namespace {
 
-constexpr double bytes_per_thread = 4 * 12;  // MXNet's fused operators have four elements of a thread; two are read and one is written
+constexpr double bytes_per_thread = 12;  // an element, of which two are read and one is written
 
 struct Program {
   std::string name;

@@ -27,7 +27,7 @@ struct Settings {
   int count;              // of devices that this process sees
   bool arithmetic;        // kernels compute their values; without it they only take their time
   bool early;             // work is done as it is given to a stream; without it, as somebody waits for the stream
-  Fault fault;            // planted, at the operation of this number
+  Fault fault;            // planted, at the operation of this number, or from it on
   long fault_at;
   std::string trace;      // the file that copies are written to; empty: none
 };

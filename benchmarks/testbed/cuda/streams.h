@@ -22,6 +22,7 @@ struct Stream {
   double end = 0;            // when its work is over
   std::deque<Work> pending;  // what is still to be done
   long done = 0;             // how much has been taken from ``pending``, ever
+  bool copying = false;      // whether a copy to the host was given since the stream was last waited for
 };
 
 int current_device();

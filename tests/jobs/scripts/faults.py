@@ -207,4 +207,5 @@ def wrong_calls(sums):
 
 
 if __name__ == "__main__":
-    main()
+    with mx.Context(os.environ.get("DEVICE", "cpu")):  # of all arrays
+        main()

@@ -1,0 +1,38 @@
+"""Copies of an emulated GPU: by priority, in both directions at once, and with constant memory."""
+
+from pathlib import Path
+
+from support.cluster import run_cluster
+
+JOB = Path(__file__).parent / "scripts" / "copies.py"
+KEYS = 6
+
+
+def copies(trace):
+    """Direction and key of each copy, in order: a key's gradient has 4,000 bytes more than that of the key before."""
+    lines = [line.split() for line in trace.read_text().splitlines()]
+    return [(way, int(size) // 4000 - 1) for _, way, _, size in lines]
+
+
+def test_gradients_that_wait_for_the_copy_engine_are_copied_by_priority_and_values_before_them(emulated, tmp_path):
+    trace = tmp_path / "trace"
+    # 20 ms for the smallest: all gradients are there before the first two, which both copy threads take at once, have been copied.
+    slow = {"EMULATED_CUDA_COPY_FROM": "200e3", "EMULATED_CUDA_TRACE": str(trace)}
+    result = run_cluster(JOB, 1, 1, env=emulated, role_env={"worker": slow}, args=[3], timeout=60)
+    found = copies(trace)
+    from_device = [key for way, key in found if way == "from"][KEYS:]  # the first are those of init
+    for iteration in range(3):
+        order = from_device[iteration * KEYS : (iteration + 1) * KEYS]
+        assert sorted(order) == list(range(KEYS)) and order[2:] == sorted(order[2:]), (found, result.logs())
+    # The first values of an iteration come back while its other gradients wait for their copy.
+    ways = [way for way, _ in found]
+    last = len(ways) - ways[::-1].index("from")
+    assert ways[last - 2 : last].count("to") or ways[: last - 2].count("to") > 3 * KEYS - 2, (found, result.logs())
+
+
+def test_memory_is_constant(emulated):
+    result = run_cluster(JOB, 2, 1, env=emulated, args=[400], timeout=90)
+    for worker in result.workers:
+        used = [tuple(map(int, line.split()[2:])) for line in worker.output.splitlines() if line.startswith("in use")]
+        assert len(used) == 8 and len({device for device, _ in used}) == 1, result.logs()
+        assert used[-1][1] - used[2][1] < 2 << 20, (used, result.logs())
