@@ -25,6 +25,7 @@ class Scheduler:
     block_units: int
     block_bytes: int
     inverted_bytes: int
+    yields: int
     iterations: int
     first_answers: int
     first_ahead: int

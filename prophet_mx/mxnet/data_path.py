@@ -313,7 +313,17 @@ class ScheduledPath:
             "drain": self._monitor.source if self._monitor else "none",
             **{
                 name: state[name]
-                for name in ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes")
+                for name in (
+                    "iterations",
+                    "units",
+                    "bytes",
+                    "blocks",
+                    "block_units",
+                    "block_bytes",
+                    "wait_seconds",
+                    "inverted_bytes",
+                    "yields",
+                )
             },
             **first_unit(state),
             "utilisation": utilisation(state["links"]),

@@ -436,7 +436,8 @@ class ScheduledKVStore(KVStore):
         Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
         ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (sent as part of a block;
         the rest was sent unit by unit); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
-        (released ahead of more urgent ready ones); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
+        (released ahead of more urgent ready ones); ``yields`` (units that the lead limit let go because nothing happened on their links:
+        workers wait for different values); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
         ``first_ahead`` (mean bytes that were sent and not yet answered on its link when it became ready);
         ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server);
         ``message_seconds`` (a worker's time for a message while all workers send as fast as they can, 0 if not measured);

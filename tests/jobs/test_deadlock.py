@@ -45,3 +45,42 @@ assert all((out == 2).asnumpy().all() for out in outs)
 
 def test_statistics_are_read_in_other_threads_while_gradients_are_pushed():
     run_cluster(LOOKED_AT, 2, 1, timeout=60)
+
+
+WAITS = """
+import time
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"))
+keys = list(range(16))
+outs = [mx.nd.zeros((2000,)) for _ in keys]
+kv.init(keys, [mx.nd.zeros((2000,)) for _ in keys])
+begin = time.time()
+for iteration in range(12):
+    for key in reversed(keys):
+        kv.pushpull(key, mx.nd.ones((2000,)) * (iteration + 1), out=outs[key], priority=-key)
+        if kv.rank == 1:
+            outs[key].wait_to_read()  # as a program does that prints a norm
+    for out in outs:
+        assert (out == 2 * (iteration + 1)).asnumpy().all()
+    if iteration == 1:
+        begin = time.time()  # what is measured at the first push, and what has to be learned, is over
+print("yields", kv.stats()["yields"], "seconds per iteration", (time.time() - begin) / 10, flush=True)
+"""
+
+
+@pytest.mark.parametrize("policy", ["prophet", "credit"])
+def test_a_worker_that_waits_for_each_value_before_it_pushes_the_next(policy):
+    """Plain finishes, as each worker pushes whatever is ready. So the limit that keeps worker 0 from sending that must yield, and soon."""
+    env = {
+        "PROPHET_WINDOW": "1",
+        "PROPHET_LEAD": "1",
+        "PROPHET_POLICY": policy,
+        "PROPHET_BANDWIDTH": "1Gbit",
+        "PROPHET_MESSAGE_COST": "100us",
+    }
+    result = run_cluster(WAITS, 2, 1, env=env, timeout=40)
+    lines = [line.split() for worker in result.workers for line in worker.output.splitlines() if line.startswith("yields")]
+    assert max(int(line[1]) for line in lines) > 0, lines
+    assert all(float(line[-1]) < 1 for line in lines), lines

@@ -25,6 +25,11 @@ class Model:
         self.urgency = [None] * len(units)
         self.released = [0] * links  # payload bytes
         self.drained = [0] * links
+        self.moved = [0.0] * links  # when a unit was last released on the link or answered, or bytes drained
+        self.patience = [0.0] * links
+        self.hurry = [0] * links  # how often the patience is halved
+        self.yields = 0
+        self.yielded = []  # units whose latest request left only because their links were quiet
         self.sequence = 0
         self.sent = []  # every unit ever sent, in order
         self.iteration = 0
@@ -74,12 +79,29 @@ class Model:
             return 0
         return max(0, self.began + self.due[self.arrived + 1] - self.t)
 
-    def lead_allows(self, unit, link):
+    def limited(self, unit, link):
+        """Whether so much is unanswered that only the head may go."""
         lead = self.limit(link, "lead")
-        if self.unanswered(link) < lead or (self.policy != "credit" and self.unanswered_urgent(link, unit) < lead / 8):
+        return self.unanswered(link) >= lead and (self.policy == "credit" or self.unanswered_urgent(link, unit) >= lead / 8)
+
+    def lead_allows(self, unit, link):
+        if not self.limited(unit, link):
             return True
-        head = min(self.of_state("ready", link), key=self.order)
-        return unit == head and self.unanswered(link, self.order(unit)) < lead
+        lead = self.limit(link, "lead")
+        return self.is_head(unit, link) and (self.unanswered(link, self.order(unit)) < lead or self.quiet(link))
+
+    def is_head(self, unit, link):
+        return unit == min(self.of_state("ready", link), key=self.order)
+
+    def quiet(self, link):
+        in_flight = self.released[link] - self.drained[link]
+        return in_flight <= IDLE and self.t >= self.moved[link] + self.patience[link]
+
+    def needs_yield(self, unit):
+        """Whether the lead limit holds a head on one of its links, and lets it go only because the link is quiet."""
+        return any(
+            self.limited(unit, link) and self.unanswered(link, self.order(unit)) >= self.limit(link, "lead") for link in self.links_of(unit)
+        )
 
     def links_of(self, unit):
         return [link for link in range(self.links) if self.uses(unit, link)]
@@ -107,7 +129,10 @@ class Model:
         self.scheduler.check()
 
     def drain(self, link, amount):
-        self.drained[link] = min(self.released[link], self.drained[link] + amount)
+        before = self.drained[link]
+        self.drained[link] = min(self.released[link], before + amount)
+        if self.drained[link] > before:
+            self.moved[link] = self.t
         self.scheduler.drained(link, self.drained[link], self.t)
         self.scheduler.check()
 
@@ -116,28 +141,47 @@ class Model:
         self.state[unit] = "idle"
         for link in self.links_of(unit):  # an answer proves drain; the account here follows
             self.drained[link] = max(self.drained[link], self.scheduler.link_state(link)["drained"])
+            self.moved[link] = self.t
+            if unit not in self.yielded:
+                self.hurry[link] = max(0, self.hurry[link] - 1)
         self.scheduler.check()
 
     def decide(self):
         """Ask, verify each unit let go against the account, then what is still held; when to ask again."""
+        self.patience = [self.limit(link, "patience") for link in range(self.links)]
         out, wake = self.scheduler.decide(self.t)
         self.scheduler.check()
         for unit in out:
             assert self.state[unit] == "ready", f"unit {unit} was released though it is {self.state[unit]}"
             self.verify_release(unit)
+            self.count_yield(unit)
             self.assemble(unit)
             self.state[unit] = "sent"
             self.sent.append(unit)
             for link in self.links_of(unit):
                 self.released[link] += self.share(unit)
+                self.moved[link] = self.t
+        assert self.patience == [self.limit(link, "patience") for link in range(self.links)]
         for unit, state in enumerate(self.state):
             assert self.scheduler.unit_state(unit) == state
-        assert self.scheduler.units_released == len(self.sent)
+        assert self.scheduler.units_released == len(self.sent) and self.scheduler.yields == self.yields
         assert (self.scheduler.blocks, self.scheduler.block_units) == (len(self.blocks), len(self.in_blocks))
         assert self.scheduler.block_bytes == sum(self.units[u][0] for u in self.in_blocks)
         assert self.scheduler.bytes_released == sum(self.units[u][0] for u in self.sent)
         self.verify_held(wake)
         return wake
+
+    def count_yield(self, unit):
+        """Each yield halves the patience for the next one, up to six times."""
+        if unit in self.yielded:
+            self.yielded.remove(unit)
+        if self.needs_yield(unit):
+            self.yielded.append(unit)
+            self.yields += 1
+            for link in self.links_of(unit):
+                self.patience[link] /= 2 if self.hurry[link] < 6 else 1
+                self.hurry[link] = min(6, self.hurry[link] + 1)
+        assert self.scheduler.yields >= self.yields
 
     def verify_release(self, unit):
         for link in self.links_of(unit):
@@ -168,8 +212,7 @@ class Model:
         self.in_blocks.append(unit)
 
     def verify_held(self, wake):
-        """Whatever waits, waits for a limit; and if it waits for a window, somebody is told when to look again."""
-        waits_for_window = False
+        """Whatever waits, waits for a limit, and somebody is told when to look again."""
         for link in range(self.links):
             ready = [u for u in self.of_state("ready", link) if self.units[u][1] == link]
             if not ready:
@@ -183,16 +226,13 @@ class Model:
                 assert any(self.urgency[u] < self.urgency[f] for u in blockers for f in free), (
                     f"link {link} idles though units {free} may go: {self.scheduler.link_state(link)}"
                 )
-                waits_for_window = True
-            waits_for_window |= bool(free)
         wide = [
             u for u in self.of_state("ready") if self.units[u][1] == WIDE and all(self.lead_allows(u, link) for link in range(self.links))
         ]
         if wide:  # the most urgent of them goes first, also where a smaller one would fit
-            waits_for_window = True
             unit = min(wide, key=lambda u: self.urgency[u])
             assert not all(self.window_open(unit, link) for link in range(self.links)), f"unit {unit} may go and does not"
-        assert not waits_for_window or self.t <= wake < math.inf, f"something waits for a window, and nobody wakes: {wake}"
+        assert not self.of_state("ready") or self.t <= wake < math.inf, f"something waits, and nobody wakes: {wake}"
 
 
 def install_steps(model, rng):
@@ -220,7 +260,7 @@ def random_event(model, rng, iteration, more=()):
 
 
 class Cluster:
-    """Several workers: a unit is answered everywhere once all workers have sent it."""
+    """Several workers: a unit is answered everywhere once all workers have sent it. So little time passes that no limit yields."""
 
     def __init__(self, job, workers, iterations, rng, barrier, positions=None):
         self.positions = positions  # of another total order, which the workers change to one after the other
@@ -294,7 +334,7 @@ class Cluster:
                 w, link = what
                 self.workers[w].drain(link, self.rng.choice([10, 10**9]))
             model = self.workers[w]
-            model.t += 1e-4
+            model.t += 1e-9
             before = len(model.sent)
             model.decide()
             for unit in model.sent[before:]:
@@ -307,4 +347,4 @@ class Cluster:
                 f"deadlock: worker {w} is left with {model.of_state('ready')} ready, {model.of_state('sent')} unanswered, "
                 f"{len(self.todo[w])} to come"
             )
-            assert len(model.sent) == self.total
+            assert len(model.sent) == self.total and not model.scheduler.yields

@@ -322,7 +322,7 @@ cdef class Driver:
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
         cdef BlockScheduler s = self.scheduler
-        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, overhead, answers, ahead
+        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, yields, overhead, answers, ahead
         cdef double wait, first, sending
         cdef int i, n = s.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
@@ -331,14 +331,14 @@ cdef class Driver:
         self.acquire()
         iterations, units, size = s.iterations, s.units_released, s.bytes_released
         blocks, block_units, block_bytes = s.blocks, s.block_units, s.block_bytes
-        inverted, overhead, answers, ahead = s.inverted_bytes, s.overhead, s.first_answers, s.first_ahead
+        inverted, yields, overhead, answers, ahead = s.inverted_bytes, s.yields, s.overhead, s.first_answers, s.first_ahead
         wait, first, sending = s.wait_seconds, s.first_seconds, sending_until(&s.activity, now())
         for i in range(n):
             states[i] = s.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
             return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "block_units": block_units,
-                    "block_bytes": block_bytes, "inverted_bytes": inverted,
+                    "block_bytes": block_bytes, "inverted_bytes": inverted, "yields": yields,
                     "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers,
                     "first_seconds": first, "first_ahead": ahead, "links": [as_dict(&states[i]) for i in range(n)]}
         finally:
@@ -482,7 +482,7 @@ cdef class Driver:
             self.recorder.sampled(self.scheduler, t)
 
     cdef void loop(self) noexcept nogil:
-        """The native thread: samples drain while a window holds something back, sleeps otherwise."""
+        """The native thread: samples drain while a limit holds something back, sleeps otherwise."""
         cdef double t, wake
         cdef timespec until
         pthread_mutex_lock(&self.lock)

@@ -20,12 +20,15 @@ cdef struct Queue:                  # what waits for a link, and for its answers
     Heap ready
     int sent                        # latest of its sent units, -1 none
     int candidate                   # while decide() runs: the unit that may go next, -1 none
-    double opens                    # and when a window that holds one back may open
+    double opens                    # and when a limit that holds one back may let it go
+    double moved                    # when the link was last seen to move: a release, bytes that drained, an answer
+    int hurry                       # how often the patience is halved: see patience()
     GradientBlock block             # the newest
 
 cdef struct LinkState:              # a link as it was at one moment
     Link link
     int64_t unanswered, window, lead
+    double patience
     int ready
 
 
@@ -46,8 +49,9 @@ cdef class BlockScheduler:
         Sending activity
         int64_t sequence            # numbers ready events, for policies that order by arrival
         int64_t overhead            # bytes a message costs on the wire besides its payload
+        double answer_seconds       # from a release to its answer, when answers come quickly
         # statistics
-        readonly int64_t units_released, bytes_released, inverted_bytes, iterations
+        readonly int64_t units_released, bytes_released, inverted_bytes, yields, iterations
         readonly int64_t blocks, block_units, block_bytes       # gradient blocks, and what left with them
         readonly int64_t first_answers, first_ahead     # ahead: bytes, see on_ready()
         readonly double wait_seconds, first_seconds
@@ -69,8 +73,11 @@ cdef class BlockScheduler:
     cdef int grow(self, int capacity) noexcept nogil
     cdef int choose(self, double t, int changed, double* wake) noexcept nogil
     cdef bint window_open(self, int link, int unit, double t, double* wake) noexcept nogil
-    cdef int allowed(self, Heap* heap) noexcept nogil
-    cdef bint lead_allows(self, int index) noexcept nogil
+    cdef int allowed(self, Heap* heap, double t, double* wake) noexcept nogil
+    cdef bint lead_allows(self, int index, double t, double* wake) noexcept nogil
+    cdef bint quiet(self, int link, double t, double* wake) noexcept nogil
+    cdef double patience(self, int link) noexcept nogil
+    cdef void answered(self, int link, Unit* unit, double t) noexcept nogil
     cdef bint is_head(self, int link, int index) noexcept nogil
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
     cdef int64_t payload(self, Unit* unit) noexcept nogil

@@ -19,24 +19,33 @@ A unit is released when three things hold on each of its links:
   lead limit     unanswered bytes < lead limit; else only the *head*, the earliest ready unit of the total order (round, position),
                  may go, and only while the unanswered bytes before it in that order are under the limit; and an urgent unit, while
                  the unanswered bytes that are more urgent are next to none: the other workers send it at once as well,
-                 so that it will be answered soon, and holding it back would keep them waiting.
+                 so that it will be answered soon, and holding it back would keep them waiting. If the link is quiet for its
+                 patience, nothing being in flight, released or answered, the limit yields: the head may go, whatever is unanswered.
   order          no ready unit that is more urgent waits on the same link, unless the lead limit holds that one back.
 
-No deadlock: suppose every worker is stuck at its lead limit. Let u be the earliest unit, in the total order, that some worker sent and
-that is unanswered; worker w has not sent it. If u is ready at w, then w's head is u or earlier, nothing before it is unanswered, so w
-may send: contradiction. That w may send urgent units first changes nothing: there are only so many. If u is not ready at w, its
-gradient waits for answers that the worker which did send u already has; an answered unit was sent, and is answered, everywhere: w
-waits for nothing. The argument needs the order to be the same on all workers, and nothing else of it: round counts the requests of
-one unit, so workers agree on it whatever order they call in. It also holds if some workers have no lead limit, as those never
-hold u: so a worker may change its positions while it is unlimited, and be limited again once all have (order_exchange.py). Of w's own
-limits, window and policy it needs only that the limits are positive and the window opens in time: they may differ between workers.
+Liveness: whatever is ready leaves in the end, whatever the others do and wait for. It needs only that what is in flight drains, or is
+taken to have drained (drain.pyx). Suppose a worker has ready units and releases none any more. Then nothing is in flight in the end, so
+that every window is open: a prediction that holds a unit back ends when its step is late. Answers come to an end, as there are only so
+many unanswered units, and every link stays quiet. The earliest ready unit of all, in the total order, is the head of each of its links:
+all of them yield to it. The scheduler says when: decide() returns a finite time to ask again while anything is ready. So workers that
+wait for different things go on wherever plain dist_sync, which releases everything at once, goes on.
+
+No deadlock without yields, which cost time, where workers wait for the same things: suppose every worker is stuck at its lead limit. Let u
+be the earliest unit, in the total order, that some worker sent and that is unanswered; worker w has not sent it. If u is ready at w, then
+w's head is u or earlier, nothing before it is unanswered, so w may send: contradiction. That w may send urgent units first changes
+nothing: there are only so many. If u is not ready at w, its gradient waits for answers that the worker which did send u already has; an
+answered unit was sent, and is answered, everywhere: w waits for nothing. The argument needs the order to be the same on all workers, and
+nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in. It also holds if some
+workers have no lead limit, as those never hold u: so a worker may change its positions while it is unlimited, and be limited again once
+all have (order_exchange.py). Of w's own limits, window and policy it needs only that the limits are positive and the window opens in
+time: they may differ between workers.
 """
 from libc.math cimport INFINITY
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .block cimport GradientBlock
-from .link cimport (backlog_begins, backlog_may_end, link_assume_drained, link_drained, link_released)
+from .link cimport (IDLE_SLACK, backlog_begins, backlog_may_end, in_flight, link_assume_drained, link_drained, link_released)
 from .policy cimport fits_block, lead_limit, min_window, read_policy
 from .steps cimport interval, steps_ready
 from .unit cimport IDLE, READY, SENT, WIDE, before, heap_head, heap_push, heap_remove, more_urgent, ordered
@@ -45,6 +54,10 @@ from prophet_mx import sizes
 
 cdef double START_RATE = sizes.START_RATE
 cdef double URGENT_SHARE = 1 / 8.0  # of the lead limit: with less than this unanswered that is more urgent, a unit may go
+cdef double PATIENCE_ANSWERS = 4    # how long a link must be quiet until its lead limit yields, in quick answers
+cdef double PATIENCE_MIN = 0.02     # and in seconds: the least
+cdef double PATIENCE_MAX = 1        # and the most
+cdef int HURRY_MAX = 6              # the patience is halved no more often
 
 
 cdef class BlockScheduler:
@@ -166,6 +179,7 @@ cdef class BlockScheduler:
         unit.iteration = iteration
         unit.round += 1
         unit.ready_time = t
+        unit.yielded = False
         unit.urgency_major = self.sequence if self.limits.by_arrival else iteration
         unit.urgency_minor = 0 if self.limits.by_arrival else unit.order
         self.sequence += 1
@@ -196,6 +210,8 @@ cdef class BlockScheduler:
 
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil:
         """The link's peer has acknowledged `total` bytes since the start."""
+        if total > self.links[index].drained:
+            self.queues[index].moved = t
         link_drained(&self.links[index], &self.activity, total, t)
         backlog_may_end(&self.links[index], self.queues[index].ready.count > 0, t)
 
@@ -209,11 +225,12 @@ cdef class BlockScheduler:
             self.first_seconds += t - unit.ready_time
         if unit.link == WIDE:
             for i in range(self.n_links):
-                self.queues[i].unanswered -= self.cost(unit)
+                self.answered(i, unit, t)
         else:
-            self.queues[unit.link].unanswered -= self.cost(unit)
+            self.answered(unit.link, unit, t)
             if self.links[unit.link].drained < unit.end:
                 self.assume_drained(unit.link, unit.end, t)
+        self.answer_seconds = min(t - unit.release_time, self.answer_seconds * 17 / 16 + 1e-4)
         self.n_sent -= 1
         if unit.sent_after >= 0:
             self.units[unit.sent_after].sent_before = unit.sent_before
@@ -221,6 +238,14 @@ cdef class BlockScheduler:
             self.latest_sent(unit.link)[0] = unit.sent_before
         if unit.sent_before >= 0:
             self.units[unit.sent_before].sent_after = unit.sent_after
+
+    cdef void answered(self, int link, Unit* unit, double t) noexcept nogil:
+        """A unit that uses the link was answered. If it had not needed a yield, the other workers do send what this one has sent."""
+        cdef Queue* queue = &self.queues[link]
+        queue.unanswered -= self.cost(unit)
+        queue.moved = t
+        if not unit.yielded and queue.hurry > 0:
+            queue.hurry -= 1
 
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil:
         """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
@@ -232,7 +257,8 @@ cdef class BlockScheduler:
     cdef int choose_all(self, double t, double* wake) noexcept nogil:
         """Move every unit that may go now to SENT; their indices are in self.out, their number is returned.
 
-        *wake is when, at the measured rates, a window that holds something back may open again: INFINITY if none does.
+        *wake is when to ask again, at the latest, if nothing happens: when, at the measured rates, a window that holds something back may
+        open, or when the lead limit that does may yield. INFINITY if nothing is held back.
         """
         cdef int n = 0, index, changed = ALL
         while True:
@@ -263,17 +289,19 @@ cdef class BlockScheduler:
         """The unit to release next, or -1: the most urgent over all open links. Only the link `changed` is not as it was in the last
         call at the same time."""
         cdef int i, best = -1
-        cdef int wide = self.allowed(&self.wide)
-        cdef bint wide_open = wide >= 0
+        cdef int wide
+        cdef bint wide_open
         cdef Queue* queue
         wake[0] = INFINITY
+        wide = self.allowed(&self.wide, t, wake)
+        wide_open = wide >= 0
         for i in range(self.n_links):
             queue = &self.queues[i]
             if wide >= 0 and not self.window_open(i, wide, t, wake):
                 wide_open = False
             if changed == ALL or changed == i:
                 queue.opens = INFINITY
-                queue.candidate = self.allowed(&queue.ready)
+                queue.candidate = self.allowed(&queue.ready, t, &queue.opens)
                 if queue.candidate >= 0 and not self.window_open(i, queue.candidate, t, &queue.opens):
                     queue.candidate = -1
             if queue.opens < wake[0]:
@@ -291,23 +319,25 @@ cdef class BlockScheduler:
         """Whether the drain window lets the unit go; if not, *wake is brought forward to when it may."""
         return self.limits.window_open(&self.limits, &self.steps, &self.links[link], self.share(unit), t, wake)
 
-    cdef int allowed(self, Heap* heap) noexcept nogil:
-        """The most urgent of these ready units if the lead limit allows it, else their head if that may go, else -1."""
+    cdef int allowed(self, Heap* heap, double t, double* wake) noexcept nogil:
+        """The most urgent of these ready units if the lead limit allows it, else their head if that may go, else -1 and *wake is brought
+        forward to when the limit may yield."""
         cdef int top, head
         if heap.count == 0:
             return -1
         top = heap.items[0]
-        if self.lead_allows(top):
+        if self.lead_allows(top, t, wake):
             return top
         head = heap_head(self.units, heap)
-        return head if head != top and self.lead_allows(head) else -1
+        return head if head != top and self.lead_allows(head, t, wake) else -1
 
-    cdef bint lead_allows(self, int index) noexcept nogil:
+    cdef bint lead_allows(self, int index, double t, double* wake) noexcept nogil:
         """Whether the lead limit lets this ready unit go: on each of its links, too little is unanswered, or too little that is more
-        urgent (not for every policy), or too little before it and it is the head."""
+        urgent (not for every policy), or it is the head, and too little before it is unanswered or the link is quiet."""
         cdef Unit* unit = &self.units[index]
         cdef int64_t limit
         cdef int i
+        unit.yielded = False
         for i in range(self.n_links):
             if unit.link != WIDE and unit.link != i:
                 continue
@@ -316,9 +346,31 @@ cdef class BlockScheduler:
                 continue
             if self.limits.urgent_passes and self.unanswered_before(i, index, True) < URGENT_SHARE * limit:
                 continue
-            if self.unanswered_before(i, index, False) >= limit or not self.is_head(i, index):
+            if not self.is_head(i, index):
                 return False
+            if self.unanswered_before(i, index, False) < limit:
+                continue
+            if not self.quiet(i, t, wake):
+                return False
+            unit.yielded = True
         return True
+
+    cdef bint quiet(self, int link, double t, double* wake) noexcept nogil:
+        """Whether nothing is in flight on the link and nothing has happened on it for its patience; if not, *wake is brought forward to when
+        that may be. An answer may come meanwhile, or bytes drain, that nobody tells of before: then the patience begins again."""
+        cdef double since = t if in_flight(&self.links[link]) > IDLE_SLACK else self.queues[link].moved
+        cdef double yields = since + self.patience(link)
+        if t >= yields:
+            return True
+        wake[0] = min(wake[0], yields)
+        return False
+
+    cdef double patience(self, int link) noexcept nogil:
+        """Seconds for which a link must be quiet until its lead limit yields: several times what answers take that come quickly. Each
+        yield halves it for the next one, so that many units that wait do not take as many patiences; each answer that comes without a
+        yield takes one halving back."""
+        cdef double seconds = max(PATIENCE_MIN, min(PATIENCE_MAX, PATIENCE_ANSWERS * self.answer_seconds))
+        return seconds / (1 << self.queues[link].hurry)
 
     cdef bint is_head(self, int link, int index) noexcept nogil:
         """Whether no ready unit that uses the link comes before this one in the total order."""
@@ -382,9 +434,13 @@ cdef class BlockScheduler:
             if unit.link == WIDE or unit.link == i:
                 link_released(&self.links[i], &self.activity, self.share(index), t)
                 self.queues[i].unanswered += self.cost(unit)
+                self.queues[i].moved = t
+                if unit.yielded and self.queues[i].hurry < HURRY_MAX:
+                    self.queues[i].hurry += 1
                 unit.end = self.links[i].released
         self.units_released += 1
         self.bytes_released += unit.bytes
+        self.yields += unit.yielded
         self.wait_seconds += t - unit.ready_time
         if unit.link != WIDE and heap.count > 0 and more_urgent(&self.units[heap.items[0]], unit):
             self.inverted_bytes += unit.bytes
@@ -432,6 +488,7 @@ cdef class BlockScheduler:
         state.unanswered = self.queues[index].unanswered
         state.ready = self.queues[index].ready.count
         state.window = min_window(&self.limits, &self.links[index])
+        state.patience = self.patience(index)
         state.lead = lead_limit(&self.limits, &self.links[index], self.queues[index].largest)
         return state
 
@@ -451,7 +508,8 @@ cdef class BlockScheduler:
 cdef dict as_dict(LinkState* state):
     cdef Link* link = &state.link
     return {"released": link.released, "drained": link.drained, "unanswered": state.unanswered, "rate": link.rate, "rtt": link.rtt,
-            "measured": bool(link.measured), "window": state.window, "lead": state.lead, "ready": state.ready,
+            "measured": bool(link.measured), "window": state.window, "lead": state.lead,
+            "patience": state.patience, "ready": state.ready,
             "backlog_seconds": link.backlog_seconds, "backlog_bytes": link.backlog_bytes}
 
 

@@ -28,6 +28,7 @@ cdef struct Unit:
     int sent_before, sent_after     # neighbours in its link's list of sent units, -1 none
     int64_t end                     # link's released counter when this unit was released (of a WIDE one, the last link's)
     int64_t block                   # number of the gradient block that it left with, 0 none (of a WIDE one, the last link's)
+    bint yielded                    # the lead limit let it go only because its links were quiet
     double ready_time
     double release_time
 

@@ -1,6 +1,9 @@
 """The compiled scheduler against random events: what it lets go, what it may hold back, and that workers never lock each other."""
 
+import math
+import os
 import random
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +11,7 @@ from hypothesis import strategies as st
 
 from prophet_mx._core import Scheduler
 from support.scheduler_model import POLICIES, WIDE, Cluster, Model, install_steps, random_event
+from support.waiting_workers import random_program, run
 
 
 @st.composite
@@ -183,3 +187,45 @@ def test_wrong_use_is_refused(wrong):
     with pytest.raises(ValueError):
         wrong(scheduler)
     scheduler.check()
+
+
+def test_workers_that_wait_for_different_answers_finish():
+    """Whatever is ready leaves in the end, under every policy: without yields of the lead limit, a third of these would stand still.
+    LIVENESS_PROGRAMS is how many there are, LIVENESS_SEED which ones."""
+    rng = random.Random(int(os.environ.get("LIVENESS_SEED", "0")))
+    yields = Counter()
+    for _ in range(int(os.environ.get("LIVENESS_PROGRAMS", "3000"))):
+        program = random_program(rng)
+        yields[program.job[0]] += run(program, rng) > 0
+    assert all(yields[policy] for policy in POLICIES), yields
+
+
+def test_many_held_units_do_not_take_as_many_patiences():
+    """One worker has pushed 200 units; the other pushes the last of the total order and waits for its answer."""
+    scheduler = Scheduler("prophet", 1, 0, 1, 1e9)
+    for unit in range(200):
+        scheduler.add_unit(1000, 0, unit, position=unit)
+        scheduler.ready(unit, 0, 0.0)
+    t = wake = 0.0
+    while wake < math.inf:
+        t = wake
+        _, wake = scheduler.decide(t)
+        scheduler.drained(0, 1000 * scheduler.units_released, t)
+    assert scheduler.units_released == 200 and scheduler.yields > 190 and t < 0.2, t
+    scheduler.check()
+
+
+def test_no_limit_yields_while_answers_come():
+    """Slowly, but they come: a straggler is no reason to send what is less urgent."""
+    scheduler = Scheduler("priority", 1, 0, 4000, 1e9)
+    for unit in range(60):
+        scheduler.add_unit(1000, 0, unit, position=unit)
+        scheduler.ready(unit, 0, 0.0)
+    sent = []
+    for step in range(1000):
+        t = step * 0.002
+        sent += scheduler.decide(t)[0]
+        scheduler.drained(0, 1000 * scheduler.units_released, t)
+        if step % 7 == 6 and sent:
+            scheduler.done(sent.pop(0), t)
+    assert scheduler.units_released == 60 and not scheduler.yields
