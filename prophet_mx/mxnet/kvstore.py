@@ -31,6 +31,7 @@ from .deferred_signals import deferred_signals
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush
 from .keys import MEETING_INTS, Key, KeyBook
+from .one_store import refuse_another
 from .parameters import Parameter
 from .process_exit import attend, end, let_go
 from .schedulable import is_synchronous, why_unscheduled
@@ -92,6 +93,8 @@ class ScheduledKVStore(KVStore):
             path = ScheduledPath(kv, self._config, keys)
             path.start()
         self._take_over(kv._given_back() if isinstance(kv, ScheduledKVStore) else kv)
+        if "dist" in self.type:
+            refuse_another()
         self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))

@@ -6,7 +6,6 @@ A worker prints "right" if all values were right, and "refused" with the error i
 """
 
 import logging
-import os
 import sys
 
 import mxnet as mx
@@ -167,6 +166,4 @@ def main():
 
 
 if __name__ == "__main__":
-    if os.environ["DMLC_ROLE"] == "server" and os.environ.get("NO_PROPHET_ON_SERVERS"):
-        sys.modules["prophet_mx"] = None
     main()
