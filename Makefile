@@ -136,6 +136,10 @@ bench: bench-quick
 $(addprefix bench-,pytorch pytorch-long pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
+# And those with MXNet's CUDA build.
+$(addprefix bench-,networks devices): bench-%: $(CUDA_VENV)/.installed
+	@env -u PYTHONPATH $(CUDA_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
+
 bench-%: build
 	@$(RUN) benchmarks.questions $* $(ARGS)
 

@@ -31,6 +31,7 @@ PYTORCH = (
     "benchmarks/collectives.py",
     "benchmarks/jobs/collectives.py",
 )
+CUDA = (*MXNET, "benchmarks/networks.py", "benchmarks/devices.py", "benchmarks/training.py", "examples/mxnet-image-classification")
 SIMULATION = (
     "_ext",
     "prophet_mx/simulation",
@@ -125,6 +126,18 @@ ONE_THREAD = {f"{method}:MXNET_CPU_WORKER_NTHREADS=1": f"{method}, one thread" f
 BOTH = tuple(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16") for compute in ("0.15", "1"))
 
 
+# Networks of full size; the paper's own GPU last.
+ON_DEVICES = (
+    "resnet50_v1,batch=64,device=v100,rate=3Gbit",
+    "resnet18_v1,batch=64,device=v100,rate=3Gbit",
+    "mobilenetv2_1.0,batch=64,device=v100,rate=1Gbit",
+    "densenet121,batch=32,device=v100,rate=1Gbit",
+    "inceptionv3,batch=64,device=v100,rate=2Gbit",
+    "vgg16,batch=32,device=v100,rate=5Gbit",
+    "resnet50_v1,batch=64,device=v100,script=gluon,rate=3Gbit",
+    "resnet50_v1,batch=64,device=m60,rate=1Gbit",
+    "inceptionv3,batch=64,device=m60,rate=1Gbit",
+)
 MANY = ("--iterations", "30")  # short ones are soon over
 # Where nothing has changed, two runs of five jobs agree in 95 of 100 rows or more, two of three jobs in 90.
 FIVE = ("--repeats", "5")
@@ -316,6 +329,20 @@ _FOUND = (
             "device",
         ),
         PYTORCH,
+    ),
+    Question(
+        "networks",
+        "time per iteration of ten networks on the emulated V100, without communication; needs MXNet's CUDA build",
+        "networks",
+        ("--device", "v100"),
+        CUDA,
+    ),
+    Question(
+        "devices",
+        "a script of the examples with networks of full size on emulated GPUs; needs MXNet's CUDA build",
+        "devices",
+        (*_cells(*ON_DEVICES), *_methods(*SHIPPED), "--iterations", "12", "--timeout", "120"),
+        CUDA,
     ),
     Question(
         "repeatability",

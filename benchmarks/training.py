@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from prophet_mx.cli.arguments import checked, count
 from prophet_mx.errors import ConfigError, ProphetError
@@ -75,7 +75,7 @@ def parser() -> argparse.ArgumentParser:
         help="a network of MXNet's model zoo, then workers, servers and rate; may be repeated",
     )
     parser.add_argument(
-        "--methods", type=checked(_methods), default=list(STANDARD), help=f"as for benchmarks.run (default {','.join(STANDARD)})"
+        "--methods", type=checked(methods_of_scripts), default=list(STANDARD), help=f"as for benchmarks.run (default {','.join(STANDARD)})"
     )
     parser.add_argument("--batch-size", type=count, default=32, help="images of a worker per iteration (default 32)")
     add_comparison_options(parser)
@@ -94,7 +94,7 @@ def parse_cell(text: str) -> Cell:
     return cell
 
 
-def _methods(text: str) -> List[str]:
+def methods_of_scripts(text: str) -> List[str]:
     methods = [parse(name) for name in text.split(",")]
     for method in methods:
         if not method.pushpull:
@@ -160,19 +160,30 @@ def trained(row: JobRow, attempt: Attempt, compute: float, rate: float) -> JobRo
 
 def train(bed: Testbed, cell: Cell, method: Optional[Method], images: Path, options: argparse.Namespace) -> Job:
     """Run one job; without a method, one in which every worker trains for itself. Raises TestbedError."""
+    return run_script(bed, script(cell, method, images, options), method, options)
+
+
+def run_script(
+    bed: Testbed,
+    command: List[str],
+    method: Optional[Method],
+    options: argparse.Namespace,
+    env: Optional[Mapping[str, str]] = None,
+    with_weights: bool = True,
+) -> Job:
+    """Run a job whose workers run ``command``, with ``env`` for all processes; ``with_weights``: the workers write theirs in the end."""
     labels = [f"w{number}" for number in range(bed.workers)]
     with turn(options.lock), tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder, Stolen() as stolen:
-        command = script(cell, method, images, options)
         if method is None:
             clocks = {"worker": ProcessorClock(labels)}
-            processes = {label: (label, command, plain_environment()) for label in labels}
+            processes = {label: (label, command, {**plain_environment(), **(env or {})}) for label in labels}
             run_processes(bed, processes, folder, options.timeout, list(clocks.values()))
         else:
-            clocks = run_cluster(bed, [command] * bed.workers, folder, method.env, options.timeout)
+            clocks = run_cluster(bed, [command] * bed.workers, folder, {**(env or {}), **method.env}, options.timeout)
         logs = [Path(folder, f"{label}.log").read_text(encoding="utf-8", errors="replace") for label in labels]
         files = sorted(Path(folder).glob(f"{WEIGHTS}*.params"))
         found = [worker_result(log, method, clocks, bed.workers, options) for log in logs]
-        if method is not None:
+        if method is not None and with_weights:
             found = [{**result, **of_weights(files, bed.workers)} for result in found]
     return Job(found, stolen)
 

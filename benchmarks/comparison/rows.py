@@ -50,7 +50,7 @@ class JobRow(NamedTuple):
     failed there is no more than the cell, the method and why; of real training no bound."""
 
     cell: str
-    kind: str  # of PyTorch's jobs: "device" or "cpu"
+    kind: str  # of PyTorch's jobs: "device" or "cpu"; "gpu": a script on emulated GPUs
     method: str
     round: int
     aside: str  # why it does not count, "" if it does
@@ -77,6 +77,7 @@ class JobRow(NamedTuple):
     images: int = 0  # that all workers together train on per iteration, where a script trains
     accuracy: Optional[float] = None  # share of them that was recognised, in the measured iterations
     weights: str = ""  # a hash of those of all workers in the end
+    cores_percent: Optional[float] = None  # of all cores, that workers and servers took
 
     @property
     def speed(self) -> float:

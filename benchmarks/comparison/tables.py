@@ -8,6 +8,7 @@ from prophet_mx.quantities import format_rate
 from .names import family, model, title
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
+from .trainings import KIND_OF_DEVICES
 from .trainings import table as of_training
 
 About = Mapping[str, Any]  # see metadata.py
@@ -113,6 +114,8 @@ def scaled(rows: Sequence[JobRow]) -> str:
         for row in mine:
             if row.megabytes and row.model_megabytes:
                 ranges.setdefault(model(row.cell), []).append(row)
+    if any(row.kind == KIND_OF_DEVICES for row in rows):
+        return "Models are not scaled. GPUs and the network are emulated: MXNet's CUDA build runs, but computes no values."
     if not ranges:
         return "Models are not scaled, and nothing is emulated but the network."
     parts = [_scaled(name, found[0].model_megabytes or 0, [row.megabytes or 0 for row in found]) for name, found in ranges.items()]

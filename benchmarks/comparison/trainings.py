@@ -12,6 +12,8 @@ from .rows import JobRow
 from .summaries import CellSummary, Summary
 
 PLAIN = "pushpull"
+KIND_OF_DEVICES = "gpu"  # of jobs on emulated GPUs, which compute no values
+BUSY = 80  # percent of the cores
 _NAMES = {PLAIN: "plain `dist_sync`", "p3": "P3"}
 _BATCH = re.compile(
     r"^([-\d]+ [:\d]+),(\d+) Node\[\d+\] Epoch\[\d+\] Batch \[\S+\]\s+Speed: \S+ samples/sec\s+accuracy=(\S+)$", re.MULTILINE
@@ -78,7 +80,16 @@ def table(cell: CellSummary, first: JobRow) -> str:
         "| method | samples/s (95%) | against plain (95%) | accuracy | weights as plain's | CPU of a worker | servers' CPU | jobs "
         "| taken, of a core |\n|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
     )
-    return head + "".join(_line(summary, plain) for summary in cell.methods.values())
+    return head + "".join(_line(summary, plain) for summary in cell.methods.values()) + _busy(cell)
+
+
+def _busy(cell: CellSummary) -> str:
+    """What is to be said of a cell whose jobs need most of the machine's cores."""
+    shares = [job.cores_percent for summary in cell.methods.values() for job in summary.jobs if job.cores_percent is not None]
+    if not shares:
+        return ""
+    warning = ": over 80%, so the processor decides with the network" if max(shares) > BUSY else ""
+    return f"\nWorkers and servers took {min(shares):.0f}% to {max(shares):.0f}% of the cores{warning}.\n"
 
 
 def _line(summary: Summary, plain: Optional[Summary]) -> str:
@@ -109,6 +120,8 @@ def _median(values: List[Optional[float]], unit: float = 100) -> str:
 
 def _same(summary: Summary, plain: Optional[Summary]) -> str:
     """Whether all jobs ended with the weights of plain's, bit for bit."""
+    if any(job.kind == KIND_OF_DEVICES for job in summary.jobs):
+        return "no arithmetic"
     if plain is None or not plain.jobs:
         return "not compared"
     found = {job.weights for each in (summary, plain) for job in each.jobs}

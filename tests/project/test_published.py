@@ -16,6 +16,7 @@ from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.metadata import fingerprint
 from benchmarks.comparison.results import load, write
 from benchmarks.comparison.rings import RingCell
+from benchmarks.devices import DeviceCell
 from benchmarks.pictures import speedups
 from benchmarks.questions import QUESTIONS
 from support.paths import ROOT
@@ -64,6 +65,10 @@ def test_no_page_has_a_speed_of_its_own():
         assert not found, f"{path.name}: " + "\n".join(found)
 
 
+# Commands whose cells are of another kind.
+CELLS = {"benchmarks.collectives": lambda text: RingCell.parse(text, "device"), "benchmarks.devices": DeviceCell.parse}
+
+
 class ParsedError(Exception):
     """What a command line was parsed to: ends a command before it does anything."""
 
@@ -90,7 +95,7 @@ def accepted(command, monkeypatch):
     assert not rest or words[2] == "benchmarks.questions", f"{command}: {rest} is not accepted"
     cells = getattr(options, "cell", [])
     for cell in [cells] if isinstance(cells, str) else cells or []:
-        RingCell.parse(cell, "device") if words[2] == "benchmarks.collectives" else Cell.parse(cell)
+        CELLS.get(words[2], Cell.parse)(cell)
 
 
 def commands_in(text):
