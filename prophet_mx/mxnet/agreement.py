@@ -200,7 +200,7 @@ class Agreeing:
         if len(service) < len(numbers):
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
-        last = max([*parameters, *service, *measuring])
+        last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
         return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
 
     def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:

@@ -365,7 +365,10 @@ class ScheduledKVStore(KVStore):
         return parameter
 
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
-        """Put a key on the scheduled path at its first push; None if it is not scheduled."""
+        """Put a key on the scheduled path at its first push; None if it is not scheduled.
+
+        A signal handler may pull, which comes here as well, but not in the middle: a key is put on the path once.
+        """
         sample = as_list(value)[0]
         if self._refused:
             raise KVStoreError(self._refused)
@@ -373,7 +376,8 @@ class ScheduledKVStore(KVStore):
             self._meet(key, sample)
         if self._path is None or not self._path.parameters.takes(key, sample):
             return None
-        return self._path.parameters.add(key, sample, self.handle)
+        with deferred_signals():
+            return self._path.parameters.get(key) or self._path.parameters.add(key, sample, self.handle)
 
     def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
         """Before anything is pushed, once: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a

@@ -166,12 +166,15 @@ cdef class Parameter:
 
     def push(self, int64_t iteration, int priority) -> None:
         """Send the packed buffer, unless it was sent in this iteration; nothing is received."""
-        if iteration != self.iteration:
+        if iteration == self.iteration:
+            self.part()
+        else:
             self.send(iteration, priority, NULL, 0)
 
     def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
         """Send the packed buffer and receive the value in several arrays, unless it was sent in this iteration."""
         if iteration == self.iteration:
+            self.part()
             return
         if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held forever
             raise ValueError(f"{len(targets)} devices: at most {MAX_OUTS} are handled")
@@ -250,6 +253,17 @@ cdef class Parameter:
             if chunk.count > 1:
                 push_join(self.context, self.part_arrays + first, chunk.count, chunk.array)
             first += chunk.count
+
+    cdef int part(self) except -1:
+        """Make the parts of each chunk wait for it: it was packed once more, after they were sent."""
+        cdef Chunk* chunk
+        cdef int i, first = 0
+        for i in range(self.n_chunks):
+            chunk = &self.chunks[i]
+            if chunk.count > 1:
+                push_split(self.context, chunk.array, self.part_arrays + first, chunk.count)
+            first += chunk.count
+        return 0
 
     cpdef gather(self):
         """Make the buffer wait for all its chunks, before it is used as a whole; nothing to do if it is one."""

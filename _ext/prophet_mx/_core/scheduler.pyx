@@ -356,8 +356,8 @@ cdef class BlockScheduler:
         return True
 
     cdef bint quiet(self, int link, double t, double* wake) noexcept nogil:
-        """Whether nothing is in flight on the link and nothing has happened on it for its patience; if not, *wake is brought forward to when
-        that may be. An answer may come meanwhile, or bytes drain, that nobody tells of before: then the patience begins again."""
+        """Whether nothing is in flight on the link and nothing has happened on it for its patience; if not, *wake is brought forward to
+        when that may be. An answer may come meanwhile, or bytes drain, that nobody tells of before: then the patience begins again."""
         cdef double since = t if in_flight(&self.links[link]) > IDLE_SLACK else self.queues[link].moved
         cdef double yields = since + self.patience(link)
         if t >= yields:
