@@ -242,40 +242,62 @@ def test_schedulers_stay_consistent(checked):
             assert simulate(profile, cluster, policy, iterations=2, warmup=1).ratio >= 1
 
 
-def test_orders_that_differ_between_workers_are_reported_as_a_standstill():
-    """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other forever."""
+class _Wrapped:
+    """The scheduler of a worker that does something else."""
+
+    def __init__(self, scheduler):
+        self._scheduler = scheduler
+
+    def __getattr__(self, name):
+        return getattr(self._scheduler, name)
+
+
+class _Reversed(_Wrapped):
+    """Calls unit 0 what the others call unit 1."""
+
+    def ready(self, unit, iteration, t):
+        self._scheduler.ready(1 - unit, iteration, t)
+
+    def done(self, unit, t):
+        self._scheduler.done(1 - unit, t)
+
+    def decide(self, t):
+        released, wake = self._scheduler.decide(t)
+        return [1 - unit for unit in released], wake
+
+
+class _Stuck(_Wrapped):
+    """Lets nothing go, and tells nobody when to ask again."""
+
+    def decide(self, t):
+        return [], math.inf
+
+
+def job_with(wrapper):
+    """A job whose second worker has another scheduler: two gradients, three iterations, a lead limit of one unit."""
     profile = make_profile([10**6] * 2, [0.0] * 2, [0.01, 0.01], [[0, 1]])
-    units = make_units(profile, 1)
 
     class Disagreeing(event_loop.Simulation):
         def _scheduler(self, *arguments):
             scheduler = super()._scheduler(*arguments)
             self.made = getattr(self, "made", 0) + 1
-            return _Reversed(scheduler) if self.made == 2 else scheduler
-
-    class _Reversed:
-        """Calls unit 0 what the others call unit 1."""
-
-        def __init__(self, scheduler):
-            self._scheduler = scheduler
-
-        def __getattr__(self, name):
-            return getattr(self._scheduler, name)
-
-        def ready(self, unit, iteration, t):
-            self._scheduler.ready(1 - unit, iteration, t)
-
-        def done(self, unit, t):
-            self._scheduler.done(1 - unit, t)
-
-        def decide(self, t):
-            released, wake = self._scheduler.decide(t)
-            return [1 - unit for unit in released], wake
+            return wrapper(scheduler) if self.made == 2 else scheduler
 
     cluster = Cluster(RATE, 2, 1)
-    job = Disagreeing(profile, cluster, "priority", units, worker_classes(cluster, collapse=False), 3, 0, 0, 1, RATE)
+    return Disagreeing(profile, cluster, "priority", make_units(profile, 1), worker_classes(cluster, collapse=False), 3, 0, 0, 1, RATE)
+
+
+def test_workers_whose_orders_differ_wait_for_yields_and_not_forever():
+    """What the total order is for: with opposite ones and a lead limit of one unit, each waits for the other until a limit yields."""
+    job = job_with(_Reversed)
+    job.run()
+    assert all(len(worker.starts) == 4 for worker in job.workers)
+    assert sum(worker.scheduler.yields for worker in job.workers) >= 3
+
+
+def test_a_standstill_is_reported():
     with pytest.raises(SimulationError, match="standstill.*worker 0.*worker 1"):
-        job.run()
+        job_with(_Stuck).run()
 
 
 # -- the shortcuts change nothing ------------------------------------------------------------------------------------------
