@@ -66,6 +66,12 @@ def own_group(parent: Optional[dist.ProcessGroup], config: Config) -> dist.Proce
     return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, backend=backend, use_local_synchronization=True)
 
 
+def give_up_group(group: dist.ProcessGroup) -> None:
+    """Destroy a group of :func:`own_group`, with nothing under way in it. The program may have destroyed all groups before."""
+    if dist.is_initialized() and group in dist.distributed_c10d._world.pg_map:
+        dist.destroy_process_group(group)
+
+
 def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config, settings: Tuple[Any, ...]) -> None:
     """Raise ConfigError on every rank if the ranks differ in parameters or settings."""
     mine = [

@@ -256,7 +256,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             exchange.release_all()
         finally:
             self._model.close()
-            exchange.close(EXIT_PATIENCE)
+            if exchange.close(EXIT_PATIENCE) and exchange.waiting.failure is None:  # destroying waits for what is under way
+                for group in (self._group, self._control):
+                    agreement.give_up_group(group)
             if self._monitor is not None:
                 self._monitor.close()
             for each in exchange.tracked:

@@ -46,6 +46,7 @@ class Reducer:
         self._traffic, self._landed, self._failed = traffic, landed, failed
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
+        self._broken = False  # one of the threads has failed: the other ends as well
         for lock in self._ready:
             lock.acquire()
         self._places: SimpleQueue[None] = SimpleQueue()
@@ -59,7 +60,11 @@ class Reducer:
         """All of this unit's gradients are in it."""
         self._traffic.ready(unit)
         self._complete[unit] = True
-        self._ready[unit].release()
+        self._release(unit)
+
+    def _release(self, unit: int) -> None:
+        with contextlib.suppress(RuntimeError):  # it is free already, as nothing more will be ready
+            self._ready[unit].release()
 
     def observed_rate(self) -> Optional[float]:
         """Bytes/s of payload while as many collectives as possible were under way; None if that was hardly so. It counts anew then."""
@@ -70,9 +75,9 @@ class Reducer:
     def stop(self, patience: float) -> bool:
         """Start what is ready, as other ranks may have started theirs, and end both threads; False if what is under way has not ended
         within ``patience`` seconds."""
-        for lock, complete in zip(self._ready, self._complete):
-            if not complete and lock.locked():
-                lock.release()
+        for unit, complete in enumerate(self._complete):
+            if not complete:
+                self._release(unit)
         until = time.monotonic() + patience
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -84,6 +89,10 @@ class Reducer:
                 body()
         except BaseException as error:
             self._failed(error)
+            self._broken = True
+            self._places.put(None)
+            for unit in range(len(self._units)):
+                self._release(unit)
 
     def _start_all(self) -> None:
         options = dist.AllreduceOptions()
@@ -93,7 +102,7 @@ class Reducer:
                 for unit in self._order:
                     self._places.get()
                     self._ready[unit].acquire()
-                    if not self._complete[unit]:
+                    if self._broken or not self._complete[unit]:
                         return
                     self._complete[unit] = False
                     if self._streams is not None:

@@ -1,11 +1,16 @@
 """The process groups that a ScheduledOptimizer makes: of which backend they are, and that none is left."""
 
+import tempfile
+import time
+from contextlib import suppress
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from prophet_mx import ProphetError
 from prophet_mx.torch import ScheduledOptimizer
 from support.ranks import on_ranks
 from support.training import batches, step
@@ -42,3 +47,51 @@ def test_gradients_travel_by_the_backend_of_the_process_group(around):
     for batch in batches(4, 4, WIDTH):
         step(model, optimizer, batch)
     optimizer.close()
+
+
+@on_ranks(2)
+def test_no_process_group_is_left():
+    """After close(), which may come after the program has destroyed all groups."""
+    model, count = net(), len(dist.distributed_c10d._world.pg_map)
+    for _ in range(3):
+        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=1)
+        for batch in batches(4, 4, WIDTH):
+            step(model, optimizer, batch)
+        optimizer.close()
+        assert len(dist.distributed_c10d._world.pg_map) == count
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    step(model, optimizer, batch)
+    optimizer.synchronize()
+    dist.barrier()
+    dist.destroy_process_group()
+    optimizer.close()
+    store = dist.FileStore(tempfile.mkstemp()[1], 1)
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)  # for the end of the test
+
+
+@on_ranks(2)
+def test_threads_end_at_once_after_a_collective_that_failed():
+    """The thread that starts collectives waits for a place among those under way, or for a gradient: neither comes."""
+    model = net()
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=1, unit=64)
+    for batch in batches(4, 4, WIDTH):
+        step(model, optimizer, batch)
+    optimizer.synchronize()
+    dist.barrier()
+
+    class Failing:
+        def wait(self):
+            raise RuntimeError("as planned")
+
+    allreduce = dist.ProcessGroup.allreduce
+    dist.ProcessGroup.allreduce = lambda *arguments: Failing()
+    try:
+        with pytest.raises(ProphetError, match="as planned"):
+            step(model, optimizer, batch)
+            optimizer.synchronize()
+    finally:
+        dist.ProcessGroup.allreduce = allreduce
+    began = time.monotonic()
+    with suppress(ProphetError):  # if updates were under way
+        optimizer.close()
+    assert time.monotonic() - began < 5
