@@ -192,10 +192,13 @@ class Exchange:
 
     def release(self, tracked: Tracked) -> None:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
-        if tracked.pending:
-            self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
-        unguard(tracked)
-        tracked.zero, tracked.gradient = KEPT, None
+        with self.waiting.condition:  # other threads, and signals' handlers, may do the same
+            if tracked.pending:
+                self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
+            if tracked.stage != STEPPING:
+                return
+            unguard(tracked)
+            tracked.zero, tracked.gradient = KEPT, None
         if self.recording:
             self.uses.append(tracked)
 
@@ -274,16 +277,14 @@ class Exchange:
                     unguard(tracked)
                 continue
             tracked.gradient, tracked.update = gradient, update
-            tracked.zero = KEPT
-            if tracked.stage == IDLE:
-                guard(tracked, STEPPING)
-            tracked.stage = STEPPING
             members.append(tracked)
         if self.recording and self.uses:
             self.last_uses, self.uses = self.uses, []
         with self.waiting.condition:
             for tracked in members:
-                tracked.pending = True
+                tracked.zero = KEPT
+                tracked.pending = True  # before the guard: a signal's handler that reads it takes the guard away if nothing is pending
+                guard(tracked, STEPPING)
                 if not tracked.unlanded:
                     self._ripe(tracked)
 
@@ -337,6 +338,33 @@ class Exchange:
                 if gradient is not None:
                     with plainly():
                         gradient.zero_()
+
+    # -- forks -------------------------------------------------------------------------------------------------------------
+
+    def hold(self) -> None:
+        """Before a fork: wait for updates, and for sums unless backward is under way, and hold the lock until :meth:`let_go`."""
+        with self.waiting.noted(lambda: "all gradients, before a fork"):
+            self.waiting.condition.acquire()
+            while self.waiting.failure is None and self._not_done():
+                self.waiting.condition.wait()
+
+    def _not_done(self) -> bool:
+        between = not self.in_backward()
+        return any(tracked.pending or between and tracked.unlanded for tracked in self.tracked)
+
+    def let_go(self) -> None:
+        """After a fork, in this process."""
+        self.waiting.condition.release()
+
+    def leave(self) -> None:
+        """In a forked child: all is as after :meth:`ScheduledOptimizer.close`, but that what was not there at the fork is an error."""
+        self.waiting.leave()
+        for tracked in self.tracked:
+            if tracked.pending or tracked.unlanded or tracked.stage == SUMMING and self.in_backward():
+                continue
+            if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
+                self.expose(tracked)
+            unguard(tracked)
 
     def close(self, patience: float) -> bool:
         """End the threads; False if they have not ended within ``patience`` seconds each."""

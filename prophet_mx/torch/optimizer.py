@@ -109,7 +109,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._learner = Learner(self._exchange, planner, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
-        end_at_exit(self._exchange, self._monitor)
+        end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
@@ -266,6 +266,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 unregister(each)
                 unguard_gradient(each)
 
+    def _leave(self) -> None:
+        """In a forked child: as after :meth:`close`, without the threads, the groups and the files, which are the parent's."""
+        exchange, self._exchange, self._monitor = self._exchange, None, None
+        self._model.close()
+        for each in exchange.tracked if exchange is not None else ():
+            unguard_gradient(each)
+            if type(each.param) is nn.Parameter:
+                unregister(each)  # else using it raises
+
     # -- inside ------------------------------------------------------------------------------------------------------------
 
     def _find_groups(self) -> None:
@@ -319,3 +328,12 @@ def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable
             scheduled.synchronize()
 
     return synchronize
+
+
+def _left_by(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[[], None]:
+    def leave() -> None:
+        scheduled = reference()
+        if scheduled is not None:
+            scheduled._leave()
+
+    return leave

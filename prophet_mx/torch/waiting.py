@@ -84,7 +84,7 @@ class Waiting:
         with self.condition:
             if reached():
                 return
-            with self._noted(what) as wait:
+            with self.noted(what) as wait:
                 try:
                     while not reached():
                         self.check()
@@ -97,7 +97,7 @@ class Waiting:
     @contextlib.contextmanager
     def blocked(self, what: str) -> Iterator[None]:
         """While PyTorch lets the caller's thread wait for something that other ranks must do; its RuntimeError is a CollectiveError."""
-        with self._noted(lambda: what), as_collective_error():
+        with self.noted(lambda: what), as_collective_error():
             yield
 
     def close(self) -> None:
@@ -109,14 +109,24 @@ class Waiting:
         if self._thread is not None:
             self._thread.join()
 
+    def leave(self) -> None:
+        """In a forked child, which has none of the threads: calls that would wait raise."""
+        self.condition = threading.Condition()
+        self.failure = self.failure or CollectiveError("this process was forked while they were under way")
+
     @contextlib.contextmanager
-    def _noted(self, what: Callable[[], str]) -> Iterator[Wait]:
-        """For the watchdog: the caller's thread waits. Such waits do not contain each other."""
-        wait = self._waits[threading.get_ident()] = Wait(what)
+    def noted(self, what: Callable[[], str]) -> Iterator[Wait]:
+        """For the watchdog: the caller's thread waits. A signal's handler may wait within a wait."""
+        thread = threading.get_ident()
+        outer = self._waits.get(thread)
+        wait = self._waits[thread] = Wait(what)
         try:
             yield wait
         finally:
-            del self._waits[threading.get_ident()]
+            if outer is None:
+                del self._waits[thread]
+            else:
+                self._waits[thread] = outer
             if wait.told > wait.began:
                 logger.warning("rank %d continues after a wait of %.0f s", self._rank, time.monotonic() - wait.began)
 

@@ -1,0 +1,128 @@
+"""Forked children, signal handlers and threads that use the model at any time see what they would see with DistributedDataParallel."""
+
+import os
+import pickle
+import select
+import signal
+import time
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from support.ranks import on_ranks
+from support.training import Scheduled, batches, same, step
+
+WIDTH = 24
+ITERATIONS = 8
+PATIENCE = 10  # seconds that a child gets
+
+
+def net():
+    return nn.Sequential(nn.Linear(WIDTH, 40), nn.Tanh(), nn.Linear(40, WIDTH), nn.Linear(WIDTH, 2))
+
+
+def in_child(function):
+    """What the function returns in a forked child; the text of an exception."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            answer = function()
+        except BaseException as error:
+            answer = f"{type(error).__name__}: {error}"
+        os.write(writer, pickle.dumps(answer))
+        os._exit(0)
+    os.close(writer)
+    try:
+        if not select.select([reader], [], [], PATIENCE)[0]:
+            os.kill(child, signal.SIGKILL)
+            return "the child hangs"
+        with os.fdopen(os.dup(reader), "rb") as answer:
+            return pickle.load(answer)
+    finally:
+        os.close(reader)
+        os.waitpid(child, 0)
+
+
+def evaluates(model, optimizer):
+    with torch.no_grad():
+        return model(torch.ones(2, WIDTH)).tolist()
+
+
+def reads_gradients(model, optimizer):
+    return [each.grad.tolist() for each in model.parameters()]
+
+
+def reads_last_gradient(model, optimizer):
+    return model[3].bias.grad.tolist()
+
+
+def trains(model, optimizer):
+    """By itself, with a new optimizer, as after a fork the ranks are others."""
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+    own.zero_grad()
+    model(torch.ones(2, WIDTH)).square().mean().backward()
+    own.step()
+    return [each.tolist() for each in model.parameters()]
+
+
+@pytest.mark.parametrize("what", [evaluates, reads_gradients], ids=lambda what: what.__name__)
+@on_ranks(2)
+def test_a_child_uses_the_model(what):
+    """After backward, and right after step(), while the updates wait for the other rank."""
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for place, batch in enumerate(batches(ITERATIONS, 4, WIDTH)):
+            optimizer.zero_grad()
+            forward(batch).square().mean().backward()
+            if place % 2:
+                yield in_child(lambda: what(model, optimizer))
+            if dist.get_rank():
+                time.sleep(0.03)
+            optimizer.step()
+            if place % 3:
+                yield in_child(lambda: what(model, optimizer))
+
+    same(training)
+
+
+@on_ranks(2)
+def test_a_child_trains_the_plain_module():
+    """Nothing of its gradients goes to other ranks."""
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            step(forward, optimizer, batch)
+            if isinstance(method, Scheduled):
+                found = in_child(lambda: trains(model, optimizer))
+            else:
+                copy = net()
+                copy.load_state_dict(model.state_dict())
+                found = trains(copy, None)
+            yield found
+
+    same(training, Scheduled())
+
+
+@on_ranks(2)
+def test_a_child_of_the_middle_of_backward_does_not_hang():
+    model = net()
+    method = Scheduled()
+    forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    found = []
+    for place, batch in enumerate(batches(5, 4, WIDTH)):
+        if place == 4:
+            model[1].register_full_backward_hook(lambda *_: found.append(in_child(lambda: evaluates(model, optimizer))))
+            expected = evaluates(model, optimizer)
+            found.append(expected)
+            model[1].register_full_backward_hook(lambda *_: found.append(in_child(lambda: reads_last_gradient(model, optimizer))))
+        step(forward, optimizer, batch)
+    assert found[1] == found[0]
+    assert found[2].startswith("CollectiveError: "), found[2]
+    method.close()
