@@ -71,7 +71,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.networks", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--device", choices=("m60", "v100", "a100"), default="v100")
-    parser.add_argument("--iterations", type=count, default=10, help="measured, after three (default 10)")
+    parser.add_argument("--iterations", type=count, default=30, help="measured, after three (default 30)")
     parser.add_argument("--network", action="append", metavar="NAME:BATCH", help="instead of the ten; may be repeated")
     add_output_options(parser)
     options = parser.parse_args(arguments)

@@ -31,7 +31,7 @@ PYTORCH = (
     "benchmarks/collectives.py",
     "benchmarks/jobs/collectives.py",
 )
-CUDA = (*MXNET, "benchmarks/networks.py", "benchmarks/devices.py", "benchmarks/training.py", "examples/mxnet-image-classification")
+CUDA = (*MXNET, "benchmarks/devices.py", "benchmarks/training.py", "examples/mxnet-image-classification")
 SIMULATION = (
     "_ext",
     "prophet_mx/simulation",
@@ -335,7 +335,7 @@ _FOUND = (
         "time per iteration of ten networks on the emulated V100, without communication; needs MXNet's CUDA build",
         "networks",
         ("--device", "v100"),
-        CUDA,
+        ("benchmarks/testbed/cuda", "benchmarks/networks.py"),
     ),
     Question(
         "devices",
