@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
             "checkout, run 'python setup.py build_ext --inplace' in it and set PYTHONPATH to it"
         )
     for name in list(os.environ):
-        if name.startswith(("PROPHET_", "DMLC_", "PS_")) or name == "PORT":
+        if name.startswith(("PROPHET_", "DMLC_", "PS_", "EMULATED_CUDA_")) or name == "PORT":
             del os.environ[name]
     # Behind nohup, or in the background of a script, they are ignored, and would be by all processes of the tests.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):

@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from support.cluster import package_env
+
+CONTRACTS = Path(__file__).parent / "scripts" / "contracts.py"
 
 ERRORS = """
 import mxnet as mx
@@ -43,6 +46,16 @@ def run(code, env):
     return subprocess.run([sys.executable, "-c", code], env=package_env(env), capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.alone
+@pytest.mark.parametrize("work", ["late", "early"])
+def test_streams_events_and_copies_keep_what_cuda_promises(emulated, work):
+    slow = {"EMULATED_CUDA_COPY_TO": "655360", "EMULATED_CUDA_COPY_FROM": "655360", "EMULATED_CUDA_WORK": work}
+    done = subprocess.run(
+        [sys.executable, str(CONTRACTS)], env=package_env({**emulated, **slow}), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_what_is_not_emulated_is_an_error_that_names_it(emulated):
     done = run(ERRORS, {**emulated, "EMULATED_CUDA_MEMORY": "500e6"})
     assert done.returncode == 0, done.stderr
@@ -63,6 +76,7 @@ def test_the_host_cannot_read_device_memory(emulated):
         ("COUNT", "two", "a whole number from 0 to 16"),
         ("ARITHMETIC", "1", "no, yes"),
         ("FAULT", "copy", "copy:N, wait:N or swap:N"),
+        ("WORK", "late early", "late, early"),
     ],
 )
 def test_a_setting_that_is_not_allowed_is_named(emulated, name, value, allowed):

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,14 +29,17 @@ long copies_from = 0;
 Copy previous{};
 bool planted = false;
 
-FILE* trace_file() {
-  static FILE* file = settings().trace.empty() ? nullptr : fopen((settings().trace).c_str(), "a");
+FILE* open_trace() {
+  const std::string& path = settings().trace;
+  FILE* file = path.empty() ? nullptr : fopen(path.c_str(), "a");
+  if (!file && !path.empty()) refuse("EMULATED_CUDA_TRACE", path.c_str(), "a file that can be written");
   return file;
 }
 
 void trace(const char* direction, int device, size_t size) {
-  std::lock_guard<std::mutex> lock(mutex);
-  if (FILE* file = trace_file()) {
+  static FILE* file = open_trace();
+  if (file) {
+    std::lock_guard<std::mutex> lock(mutex);
     fprintf(file, "%.6f %s %d %zu\n", now(), direction, device, size);
     fflush(file);
   }

@@ -28,6 +28,11 @@ struct Configuration {
   void* stream;
 };
 
+struct Attributes {  // the beginning of cudaFuncAttributes
+  size_t shared, constant, local;
+  int threads_per_block, registers, ptx_version, binary_version;
+};
+
 constexpr double bytes_per_element = 12;
 
 // libmxnet registers some 10,000 kernels as it is loaded, of which few are launched: their names are made readable only then.
@@ -113,11 +118,9 @@ int cudaLaunchKernel(const void* function, Dimensions grid, Dimensions block, vo
   return success;
 }
 
-int cudaFuncGetAttributes(char* attributes, const void*) {
-  memset(attributes, 0, 48);
-  const int max_threads = 1024;
-  memcpy(attributes + 24, &max_threads, sizeof max_threads);   // after three size_t
-  memcpy(attributes + 36, &(const int&)settings().device.major, sizeof(int));  // ptxVersion, of which only the order matters
+int cudaFuncGetAttributes(Attributes* attributes, const void*) {
+  *attributes = {};
+  attributes->threads_per_block = 1024;
   return success;
 }
 

@@ -20,11 +20,6 @@ const std::pair<const char*, Device> presets[] = {
     {"a100", {"A100-SXM4-40GB", 8, 0, 108, 40e12, 120e12, 1300e9, 22e9, 22e9, 200e9, 4e-6, 40e9}},
 };
 
-[[noreturn]] void refuse(const char* variable, const char* value, const std::string& allowed) {
-  fprintf(stderr, "%s=%s is not allowed; allowed: %s\n", variable, value, allowed.c_str());
-  _exit(2);
-}
-
 const char* given(const char* variable) {
   const char* value = getenv(variable);
   return value && *value ? value : nullptr;
@@ -110,6 +105,11 @@ Settings read() {
 }
 
 }  // namespace
+
+void refuse(const char* variable, const char* value, const std::string& allowed) {
+  fprintf(stderr, "%s=%s is not allowed; allowed: %s\n", variable, value, allowed.c_str());
+  _exit(2);
+}
 
 const Settings& settings() {
   static const Settings found = read();

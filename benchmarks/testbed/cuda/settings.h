@@ -32,7 +32,10 @@ struct Settings {
   std::string trace;      // the file that copies are written to; empty: none
 };
 
-// Read once. A value that is not allowed ends the process with code 2, after a line that names the variable, the value, and what is allowed.
+// Read once. A value that is not allowed is refused.
 const Settings& settings();
+
+// Ends the process with code 2, after a line that names the variable, its value, and what is allowed.
+[[noreturn]] void refuse(const char* variable, const char* value, const std::string& allowed);
 
 }  // namespace emulated
