@@ -33,14 +33,19 @@ def ended(exchange: Exchange) -> None:
     _open.pop(exchange, None)
 
 
+def wait_in_time(exchange: Exchange) -> None:
+    """Return when nothing is under way, or when that has taken too long."""
+    until = time.monotonic() + (1.0 if exchange.in_backward() else EXIT_PATIENCE)
+    while exchange.under_way() and exchange.waiting.failure is None and time.monotonic() < until:
+        time.sleep(0.001)
+
+
 @atexit.register
 def _at_exit() -> None:
     for exchange, (monitor, pid, _) in list(_open.items()):
         if pid != os.getpid():
             continue
-        until = time.monotonic() + (1.0 if exchange.in_backward() else EXIT_PATIENCE)
-        while exchange.under_way() and exchange.waiting.failure is None and time.monotonic() < until:
-            time.sleep(0.001)
+        wait_in_time(exchange)
         if not exchange.close(1.0):
             logger.warning("the process ends while other ranks have not answered")
         monitor.close()

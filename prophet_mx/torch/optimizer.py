@@ -4,7 +4,7 @@ import logging
 import os
 import weakref
 from itertools import chain
-from typing import Any, Callable, ContextManager, Dict, List, Optional
+from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional
 
 import torch
 import torch.distributed as dist
@@ -17,8 +17,9 @@ from ..errors import ConfigError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
+from ..threads import in_own_thread, start_thread
 from . import agreement, refusals
-from .ending import EXIT_PATIENCE, end_at_exit, ended
+from .ending import EXIT_PATIENCE, end_at_exit, ended, wait_in_time
 from .exchange import Exchange
 from .guards import register, unguard, unguard_gradient, unregister
 from .learning import Learner
@@ -110,6 +111,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
+        self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
+        self._finalizer = weakref.finalize(self, _dropped, self._parts)
+        self._finalizer.atexit = False  # the end of the process is another matter
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
@@ -251,24 +255,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if exchange is None:
             return
         ended(exchange)
+        self._finalizer.detach()
         try:
             exchange.synchronize()
             exchange.release_all()
         finally:
-            self._model.close()
-            if exchange.close(EXIT_PATIENCE) and exchange.waiting.failure is None:  # destroying waits for what is under way
-                for group in (self._group, self._control):
-                    agreement.give_up_group(group)
-            if self._monitor is not None:
-                self._monitor.close()
-            for each in exchange.tracked:
-                unguard(each)
-                unregister(each)
-                unguard_gradient(each)
+            self._parts.take_down(EXIT_PATIENCE)
 
     def _leave(self) -> None:
         """In a forked child: as after :meth:`close`, without the threads, the groups and the files, which are the parent's."""
         exchange, self._exchange, self._monitor = self._exchange, None, None
+        self._finalizer.detach()
         self._model.close()
         for each in exchange.tracked if exchange is not None else ():
             unguard_gradient(each)
@@ -319,6 +316,44 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             logger.info("%s updates all parameters at once, when all sums have arrived", type(self.optimizer).__name__)
         exchange.gather()
         self.optimizer.step()
+
+
+class Parts(NamedTuple):
+    """What one optimizer has made, and does not keep alive."""
+
+    exchange: Exchange
+    model: Model
+    monitor: Monitor
+    groups: List[dist.ProcessGroup]
+
+    def take_down(self, patience: float) -> None:
+        """End the threads, and leave the model as it was. ``patience``: seconds for what is under way."""
+        self.model.close()
+        # Destroying a group waits for what is under way in it.
+        if self.exchange.close(patience) and self.exchange.waiting.failure is None:
+            for group in self.groups:
+                agreement.give_up_group(group)
+        self.monitor.close()
+        for each in self.exchange.tracked:
+            unguard(each)
+            unregister(each)
+            unguard_gradient(each)
+
+
+def _dropped(parts: Parts) -> None:
+    """Nobody has the optimizer any more: as close(), but for errors. In any thread, as the garbage collector runs there."""
+    if in_own_thread():  # which cannot wait for itself
+        start_thread("end", _end_dropped, parts)
+    else:
+        _end_dropped(parts)
+
+
+def _end_dropped(parts: Parts) -> None:
+    wait_in_time(parts.exchange)
+    ended(parts.exchange)
+    if not parts.exchange.under_way():
+        parts.exchange.release_all()
+    parts.take_down(1.0)
 
 
 def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:

@@ -1,6 +1,8 @@
 """The process groups that a ScheduledOptimizer makes: of which backend they are, and that none is left."""
 
+import gc
 import tempfile
+import threading
 import time
 from contextlib import suppress
 
@@ -67,6 +69,24 @@ def test_no_process_group_is_left():
     optimizer.close()
     store = dist.FileStore(tempfile.mkstemp()[1], 1)
     dist.init_process_group("gloo", store=store, rank=0, world_size=1)  # for the end of the test
+
+
+@pytest.mark.parametrize("cycle", [False, True], ids=["at once", "in a cycle"])
+@on_ranks(2)
+def test_an_optimizer_that_nobody_has_any_more_is_closed(cycle):
+    """With updates that nobody has waited for; so the model can have another one."""
+    model, groups = net(), len(dist.distributed_c10d._world.pg_map)
+    threads = threading.active_count()
+    for _ in range(2):
+        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=1)
+        optimizer.itself = optimizer if cycle else None
+        for batch in batches(4, 4, WIDTH):
+            step(model, optimizer, batch)
+        del optimizer
+        gc.collect()
+        assert len(dist.distributed_c10d._world.pg_map) == groups
+        assert threading.active_count() == threads
+        assert all(type(each) is nn.Parameter for each in model.parameters())
 
 
 @on_ranks(2)
