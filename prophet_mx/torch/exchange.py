@@ -190,10 +190,17 @@ class Exchange:
             return
         self.updater.ripe(tracked)
 
+    def _say_ripe(self, tracked: Sequence[Tracked]) -> None:
+        """Say so again, under the lock: a signal's handler may wait for what the step() that it interrupts has not said yet."""
+        for each in tracked:
+            if each.pending and not each.unlanded:
+                self._ripe(each)
+
     def release(self, tracked: Tracked) -> None:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
         with self.waiting.condition:  # other threads, and signals' handlers, may do the same
             if tracked.pending:
+                self._say_ripe([tracked])
                 self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
             if tracked.stage != STEPPING:
                 return
@@ -247,6 +254,8 @@ class Exchange:
 
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has asked for are done."""
+        with self.waiting.condition:
+            self._say_ripe(self.tracked)
         self.waiting.until(
             lambda: not any(tracked.pending for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
         )
@@ -285,7 +294,7 @@ class Exchange:
                 tracked.zero = KEPT
                 tracked.pending = True  # before the guard: a signal's handler that reads it takes the guard away if nothing is pending
                 guard(tracked, STEPPING)
-                if not tracked.unlanded:
+                if tracked.pending and not tracked.unlanded:
                     self._ripe(tracked)
 
     def _gradient_for_step(self, tracked: Tracked) -> Optional[torch.Tensor]:
@@ -345,11 +354,12 @@ class Exchange:
         """Before a fork: wait for updates, and for sums unless backward is under way, and hold the lock until :meth:`let_go`."""
         with self.waiting.noted(lambda: "all gradients, before a fork"):
             self.waiting.condition.acquire()
+            self._say_ripe(self.tracked)
             while self.waiting.failure is None and self._not_done():
                 self.waiting.condition.wait()
 
     def _not_done(self) -> bool:
-        between = not self.in_backward()
+        between = not self.in_backward() and torch._C._current_graph_task_id() == -1  # type: ignore[attr-defined]
         return any(tracked.pending or between and tracked.unlanded for tracked in self.tracked)
 
     def let_go(self) -> None:

@@ -74,7 +74,7 @@ class Updater:
         self._thread = start_thread("update", self._run)
 
     def ripe(self, tracked: Tracked) -> None:
-        """The update of this parameter is asked for, and its sum is there. The lock is held."""
+        """The update of this parameter is asked for, and its sum is there. The lock is held. Saying so again does no harm."""
         heapq.heappush(self._ripe, (tracked.urgency, tracked.index, tracked))
         self._work.notify()
 
@@ -99,14 +99,20 @@ class Updater:
 
     def _next_batch(self) -> List[Tracked]:
         """The most urgent of what is ripe, waiting for it; nothing at the end."""
+        # Something may be in the heap twice, or be done already.
         with self._waiting.condition:
-            while not self._ripe and not self._stopping:
-                self._work.wait()
             batch: List[Tracked] = []
             size = 0
-            while self._ripe and size < BATCH_BYTES and len(batch) < BATCH_PARAMETERS and not self._stopping:
-                batch.append(heapq.heappop(self._ripe)[-1])
-                size += batch[-1].bytes
+            while not self._stopping and size < BATCH_BYTES and len(batch) < BATCH_PARAMETERS:
+                if not self._ripe and batch:
+                    break
+                if not self._ripe:
+                    self._work.wait()
+                    continue
+                tracked = heapq.heappop(self._ripe)[-1]
+                if tracked.pending and not tracked.unlanded and tracked not in batch:
+                    batch.append(tracked)
+                    size += tracked.bytes
             return batch
 
     def _apply(self, batch: List[Tracked]) -> None:

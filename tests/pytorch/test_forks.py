@@ -4,7 +4,9 @@ import os
 import pickle
 import select
 import signal
+import threading
 import time
+from random import Random
 
 import pytest
 import torch
@@ -126,3 +128,71 @@ def test_a_child_of_the_middle_of_backward_does_not_hang():
     assert found[1] == found[0]
     assert found[2].startswith("CollectiveError: "), found[2]
     method.close()
+
+
+def looks(random, model, optimizer):
+    """One of the things that others than the training do at any time."""
+    what = random.randrange(4)
+    if what == 0:
+        random.choice(list(model.parameters())).detach().sum().item()
+    elif what == 1:
+        {name: value.sum().item() for name, value in model.state_dict().items()}
+    elif what == 2:
+        optimizer.state_dict()
+    elif hasattr(optimizer, "stats"):
+        assert not optimizer.stats().get("failure"), optimizer.stats()
+
+
+def disturbed(seed):
+    """A training while a thread and signals' handlers look at it at random, and children evaluate the model."""
+
+    def training(method):
+        random = Random(100 * seed + dist.get_rank())
+        model = net()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        done, errors, handled = threading.Event(), [], []
+
+        def reads():
+            own = Random(random.random())
+            while not done.wait(own.random() / 500):
+                try:
+                    looks(own, model, optimizer)
+                except BaseException as error:
+                    errors.append(error)
+                    return
+
+        def handle(*_):
+            looks(random, model, optimizer)
+            handled.append(len(handled))
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + random.random() / 400)  # a handler is not interrupted by the next one
+
+        before = signal.signal(signal.SIGALRM, handle)
+        thread = threading.Thread(target=reads)
+        thread.start()
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        try:
+            for batch in batches(30, 4, WIDTH):
+                yield step(forward, optimizer, batch)
+                if random.random() < 0.2:
+                    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+                    found, expected = in_child(lambda: evaluates(model, optimizer)), evaluates(model, optimizer)
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGALRM])
+                    assert found == expected, found
+                if random.random() < 0.2:
+                    time.sleep(random.random() / 200)
+        finally:
+            signal.signal(signal.SIGALRM, signal.SIG_IGN)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+            done.set()
+            thread.join()
+        assert not errors, errors
+        assert handled
+
+    return training
+
+
+@pytest.mark.parametrize("seed", range(3))
+@on_ranks(2)
+def test_signals_forks_and_threads_at_random(seed):
+    same(disturbed(seed))
