@@ -223,15 +223,9 @@ class Agreeing:
     def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
         """Whether the optimizer on the servers depends on the order in which keys are updated, and why gradients must stay whole, ''
         if they need not."""
-        if self._compressed:
-            return False, "gradient compression is on"
-        if not (self._keys.complete and self._keys.shapes):
-            return False, "keys were made before the store was wrapped"
-        if pickled is None:
-            return False, ""
-        optimizer = pickle.loads(pickled)
+        optimizer = None if pickled is None else pickle.loads(pickled)
         name = type(optimizer).__name__
-        if order_matters(optimizer):
+        if optimizer is not None and order_matters(optimizer):
             if self._raw.rank == 0:
                 logger.warning(
                     "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
@@ -239,7 +233,11 @@ class Agreeing:
                     name,
                 )
             return True, f"the result of {name} depends on the order of updates"
-        return False, "" if slicing_allowed(optimizer) else f"{name} is not known to be exact on slices"
+        if self._compressed:
+            return False, "gradient compression is on"
+        if not (self._keys.complete and self._keys.shapes):
+            return False, "keys were made before the store was wrapped"
+        return False, "" if optimizer is None or slicing_allowed(optimizer) else f"{name} is not known to be exact on slices"
 
     def _room_for_probes(self) -> bool:
         """Whether MXNet can surely place the probes."""

@@ -120,3 +120,25 @@ def test_workers_whose_first_pushes_are_of_different_keys_meet_alike(policy, ear
         assert "'w0' was not initialised through this store (which has 1 keys)" in result.logs()
     else:
         assert all("right values" in worker.output for worker in result.workers), result.logs()
+
+
+ORDERED = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+plain = mx.kv.create("dist_sync")
+plain.init([0, 1], [mx.nd.ones((100,))] * 2)
+kv = ScheduledKVStore(plain)
+kv.set_optimizer(mx.optimizer.create("nadam"))
+value = mx.nd.zeros((100,))
+for step in range(2):
+    for key in (1, 0):
+        kv.pushpull(key, mx.nd.ones((100,)), out=value)
+mx.nd.waitall()
+print("policy", kv.stats()["policy"])
+"""
+
+
+def test_nothing_is_scheduled_where_the_order_of_updates_matters_for_early_keys_either():
+    result = run_cluster(ORDERED, 2, 1)
+    assert all("policy off" in worker.output for worker in result.workers), result.logs()
