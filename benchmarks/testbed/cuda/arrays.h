@@ -33,8 +33,8 @@ Element* elements(const void* address, size_t count);  // the same, for float an
 
 // A name such as "A<B, C<D> >" in parts.
 struct Name {
-  std::string head;                   // "A"
-  std::vector<std::string> arguments; // "B", "C<D>"
+  std::string head;                    // "A"
+  std::vector<std::string> arguments;  // "B", "C<D>"
   explicit Name(const std::string& text);
 };
 

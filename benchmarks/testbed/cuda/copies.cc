@@ -53,8 +53,8 @@ bool exchange(const Copy& what, const Copy& before) {
   return true;
 }
 
-// A planted fault in the copies to the host: one is left out, or its bytes are exchanged with those of the one before it. If a copy cannot have
-// the fault, a later one has it.
+// A planted fault in the copies to the host: one is left out, or its bytes are exchanged with those of the one before it. If a copy cannot
+// have the fault, a later one has it.
 Work as_planted(const Copy& what, Work work) {
   const auto& found = settings();
   if (found.fault != Fault::copy && found.fault != Fault::swap) return work;
@@ -73,7 +73,10 @@ Work as_planted(const Copy& what, Work work) {
 
 double seconds(int source, int target, size_t size) {
   const Device& device = settings().device;
-  const double rate = source == -1 ? device.copy_to : target == -1 ? device.copy_from : source == target ? device.bandwidth / 2 : device.peer;
+  const double rate = source == -1       ? device.copy_to
+                      : target == -1     ? device.copy_from
+                      : source == target ? device.bandwidth / 2
+                                         : device.peer;
   return device.launch + size / rate;
 }
 
@@ -106,7 +109,9 @@ using namespace emulated;
 
 extern "C" {
 
-int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) { return copy({to, from, size}, kind, stream_of(stream)); }
+int cudaMemcpyAsync(void* to, const void* from, size_t size, int kind, void* stream) {
+  return copy({to, from, size}, kind, stream_of(stream));
+}
 
 int cudaMemcpy(void* to, const void* from, size_t size, int kind) {
   synchronize_all();  // as the default stream does
@@ -122,7 +127,8 @@ int cudaMemcpyPeerAsync(void* to, int, const void* from, int, size_t size, void*
 
 int cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch, size_t width, size_t height, int kind, void* stream) {
   for (size_t row = 0; row < height; row++) {
-    const int code = copy({static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width}, kind, stream_of(stream));
+    const int code =
+        copy({static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch, width}, kind, stream_of(stream));
     if (code) return code;
   }
   return success;
@@ -136,5 +142,4 @@ int cudaMemsetAsync(void* to, int value, size_t size, void* stream) {
   give(stream_of(stream), Engine::kernels, device.launch + size / device.bandwidth, work);
   return success;
 }
-
 }

@@ -85,47 +85,74 @@ using namespace emulated;
 
 extern "C" {
 
-int cublasCreate_v2(Handle** made) { *made = new Handle; return success; }
-int cublasDestroy_v2(Handle* old) { delete old; return success; }
-int cublasSetStream_v2(Handle* handle, void* stream) { handle->stream = stream; return success; }
+int cublasCreate_v2(Handle** made) {
+  *made = new Handle;
+  return success;
+}
+int cublasDestroy_v2(Handle* old) {
+  delete old;
+  return success;
+}
+int cublasSetStream_v2(Handle* handle, void* stream) {
+  handle->stream = stream;
+  return success;
+}
 int cublasSetPointerMode_v2(Handle*, int) { return success; }
-int cublasSetMathMode(Handle* handle, int mode) { handle->math = mode; return success; }
-int cublasGetMathMode(Handle* handle, int* mode) { *mode = handle->math; return success; }
+int cublasSetMathMode(Handle* handle, int mode) {
+  handle->math = mode;
+  return success;
+}
+int cublasGetMathMode(Handle* handle, int* mode) {
+  *mode = handle->math;
+  return success;
+}
 
-int cublasSgemm_v2(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int lda, const void* b, int ldb, const float* beta,
-                   void* c, int ldc) {
+int cublasSgemm_v2(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int lda, const void* b, int ldb,
+                   const float* beta, void* c, int ldc) {
   return product(handle, __func__, {m, n, k, 1, {a, lda, 0, ta != 0}, {b, ldb, 0, tb != 0}, {c, ldc, 0, false}, *alpha, *beta}, real_32);
 }
 
-int cublasSgemmEx(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int type, int lda, const void* b, int, int ldb,
-                  const float* beta, void* c, int, int ldc) {
+int cublasSgemmEx(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int type, int lda, const void* b,
+                  int, int ldb, const float* beta, void* c, int, int ldc) {
   return product(handle, __func__, {m, n, k, 1, {a, lda, 0, ta != 0}, {b, ldb, 0, tb != 0}, {c, ldc, 0, false}, *alpha, *beta}, type);
 }
 
-int cublasGemmEx(Handle* handle, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type, int lda, const void* b, int, int ldb,
-                 const void* beta, void* c, int, int ldc, int, int) {
+int cublasGemmEx(Handle* handle, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type, int lda, const void* b,
+                 int, int ldb, const void* beta, void* c, int, int ldc, int, int) {
   return product(handle, __func__,
-                 {m, n, k, 1, {a, lda, 0, ta != 0}, {b, ldb, 0, tb != 0}, {c, ldc, 0, false}, scalar(alpha, type), scalar(beta, type)}, type);
+                 {m, n, k, 1, {a, lda, 0, ta != 0}, {b, ldb, 0, tb != 0}, {c, ldc, 0, false}, scalar(alpha, type), scalar(beta, type)},
+                 type);
 }
 
-int cublasSgemmStridedBatched(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int lda, long long sa, const void* b,
-                              int ldb, long long sb, const float* beta, void* c, int ldc, long long sc, int batch) {
-  return product(handle, __func__, {m, n, k, batch, {a, lda, sa, ta != 0}, {b, ldb, sb, tb != 0}, {c, ldc, sc, false}, *alpha, *beta}, real_32);
+int cublasSgemmStridedBatched(Handle* handle, int ta, int tb, int m, int n, int k, const float* alpha, const void* a, int lda, long long sa,
+                              const void* b, int ldb, long long sb, const float* beta, void* c, int ldc, long long sc, int batch) {
+  return product(handle, __func__, {m, n, k, batch, {a, lda, sa, ta != 0}, {b, ldb, sb, tb != 0}, {c, ldc, sc, false}, *alpha, *beta},
+                 real_32);
 }
 
-int cublasGemmStridedBatchedEx(Handle* handle, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type, int lda, long long sa,
-                               const void* b, int, int ldb, long long sb, const void* beta, void* c, int, int ldc, long long sc, int batch, int, int) {
-  return product(handle, __func__,
-                 {m, n, k, batch, {a, lda, sa, ta != 0}, {b, ldb, sb, tb != 0}, {c, ldc, sc, false}, scalar(alpha, type), scalar(beta, type)}, type);
+int cublasGemmStridedBatchedEx(Handle* handle, int ta, int tb, int m, int n, int k, const void* alpha, const void* a, int type, int lda,
+                               long long sa, const void* b, int, int ldb, long long sb, const void* beta, void* c, int, int ldc,
+                               long long sc, int batch, int, int) {
+  return product(
+      handle, __func__,
+      {m, n, k, batch, {a, lda, sa, ta != 0}, {b, ldb, sb, tb != 0}, {c, ldc, sc, false}, scalar(alpha, type), scalar(beta, type)}, type);
 }
 
-int cublasHgemmStridedBatched(Handle* handle, int ta, int tb, int m, int n, int k, const void*, const void* a, int lda, long long sa, const void* b, int ldb,
-                              long long sb, const void*, void* c, int ldc, long long sc, int batch) {
+int cublasHgemmStridedBatched(Handle* handle, int ta, int tb, int m, int n, int k, const void*, const void* a, int lda, long long sa,
+                              const void* b, int ldb, long long sb, const void*, void* c, int ldc, long long sc, int batch) {
   return product(handle, __func__, {m, n, k, batch, {a, lda, sa, ta != 0}, {b, ldb, sb, tb != 0}, {c, ldc, sc, false}, 1, 0}, real_16);
 }
 
-int cusolverDnCreate(Handle** made) { *made = new Handle; return success; }
-int cusolverDnDestroy(Handle* old) { delete old; return success; }
-int cusolverDnSetStream(Handle* handle, void* stream) { handle->stream = stream; return success; }
-
+int cusolverDnCreate(Handle** made) {
+  *made = new Handle;
+  return success;
+}
+int cusolverDnDestroy(Handle* old) {
+  delete old;
+  return success;
+}
+int cusolverDnSetStream(Handle* handle, void* stream) {
+  handle->stream = stream;
+  return success;
+}
 }

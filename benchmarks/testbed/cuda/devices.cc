@@ -25,7 +25,17 @@ struct Properties {  // the beginning of cudaDeviceProp of CUDA 11.2
 };
 static_assert(offsetof(Properties, memory) == 288 && offsetof(Properties, major) == 360 && offsetof(Properties, processors) == 388, "");
 
-enum Attribute { threads_per_block = 1, block_x = 2, grid_x = 5, shared_per_block = 8, warp = 10, processors = 16, major = 75, minor = 76, shared_optin = 97 };
+enum Attribute {
+  threads_per_block = 1,
+  block_x = 2,
+  grid_x = 5,
+  shared_per_block = 8,
+  warp = 10,
+  processors = 16,
+  major = 75,
+  minor = 76,
+  shared_optin = 97
+};
 
 }  // namespace
 
@@ -46,7 +56,8 @@ int cudaDeviceGetAttribute(int* value, int attribute, int) {
     case threads_per_block: *value = 1024; return success;
     case block_x: *value = 1024; return success;
     case grid_x: *value = 2147483647; return success;
-    case shared_per_block: case shared_optin: *value = 49152; return success;
+    case shared_per_block:
+    case shared_optin: *value = 49152; return success;
     case warp: *value = 32; return success;
     case processors: *value = settings().device.processors; return success;
     case major: *value = settings().device.major; return success;
@@ -93,5 +104,4 @@ int cuDevicePrimaryCtxRetain(void** context, int) {
   *context = nullptr;
   return success;
 }
-
 }

@@ -54,5 +54,4 @@ int cuGetErrorString(int code, const char** found) {
 }
 const char* cudnnGetErrorString(int code) { return code ? last_text() : "no error"; }
 const char* nvrtcGetErrorString(int code) { return code ? last_text() : "no error"; }
-
 }

@@ -12,6 +12,6 @@ int failed(Error code, const std::string& text);
 // The same for a function or kernel that is not emulated, with a line on stderr; ``code`` is what its library calls "not supported".
 int unknown(const std::string& what, int code = not_emulated);
 
-const char* last_text();                          // of this thread, or "no error"
+const char* last_text();  // of this thread, or "no error"
 
 }  // namespace emulated

@@ -1,6 +1,6 @@
-// mshadow's expressions. A kernel is MapPlanKernel<Saver, bits, Plan of the target, Plan of the expression>; its arguments are the target's plan,
-// a stride, the shape (rows, columns), and the expression's plan. A plan is a structure whose layout follows from its type: a tensor is
-// a pointer and, with two dimensions or more, a stride; a scalar is itself; others are the plans of their parts, one after another.
+// mshadow's expressions. A kernel is MapPlanKernel<Saver, bits, Plan of the target, Plan of the expression>; its arguments are the target's
+// plan, a stride, the shape (rows, columns), and the expression's plan. A plan is a structure whose layout follows from its type: a tensor
+// is a pointer and, with two dimensions or more, a stride; a scalar is itself; others are the plans of their parts, one after another.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -22,10 +22,12 @@ double combine(const std::string& operation, double one, double other) {
   return one / other;
 }
 
-bool combines(const std::string& operation) { return operation == "plus" || operation == "minus" || operation == "mul" || operation == "div"; }
+bool combines(const std::string& operation) {
+  return operation == "plus" || operation == "minus" || operation == "mul" || operation == "div";
+}
 
-// A tensor, or a slice of one: of some dimension, ``count`` indices from ``begin`` on, of the ``whole`` that the tensor has; ``height`` is the
-// product of the dimensions between that one and the last. 0: a slice of the last dimension, or no slice.
+// A tensor, or a slice of one: of some dimension, ``count`` indices from ``begin`` on, of the ``whole`` that the tensor has; ``height`` is
+// the product of the dimensions between that one and the last. 0: a slice of the last dimension, or no slice.
 struct Tensor {
   Type type = Type::none;
   const void* address = nullptr;
@@ -37,8 +39,10 @@ struct Tensor {
 
  private:
   const void* at(int row, int column) const {
-    if (height) row = (row / height / count * whole + row / height % count + begin) * height + row % height;
-    else column += begin;
+    if (height)
+      row = (row / height / count * whole + row / height % count + begin) * height + row % height;
+    else
+      column += begin;
     return static_cast<const char*>(address) + (size_t(row) * stride + column) * size_of(type);
   }
 };
@@ -67,7 +71,8 @@ class Reader {
   const char *begin_, *at_;
 };
 
-// Tensor<gpu, dimensions, type>, or SliceExp<Tensor, gpu, type, dimensions, dimensions from the sliced one on>; of type none: another expression.
+// Tensor<gpu, dimensions, type>, or SliceExp<Tensor, gpu, type, dimensions, dimensions from the sliced one on>; of type none: another
+// expression.
 Tensor tensor(const Name& name, Reader& reader) {
   Tensor found;
   if (last_part(name.head) == "SliceExp") {

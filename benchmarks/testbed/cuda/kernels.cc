@@ -128,5 +128,4 @@ int cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, const vo
   *blocks = 8;
   return success;
 }
-
 }

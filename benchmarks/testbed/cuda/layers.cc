@@ -25,7 +25,8 @@ Work add_bias(const Launch& launch) {  // to each row
 
 Work sum_rows(const Launch& launch) {  // the first of two steps: a part of the rows for each block
   auto *partial = launch.argument<float*>(0), *gradient = launch.argument<float*>(1);
-  const size_t columns = launch.argument<size_t>(2), rows = launch.argument<size_t>(3), blocks = launch.blocks_y, share = (rows + blocks - 1) / blocks;
+  const size_t columns = launch.argument<size_t>(2), rows = launch.argument<size_t>(3), blocks = launch.blocks_y,
+               share = (rows + blocks - 1) / blocks;
   return [=] {
     float *into = elements<float>(partial, blocks * columns), *from = elements<float>(gradient, rows * columns);
     std::fill(into, into + blocks * columns, 0.f);
@@ -53,7 +54,8 @@ Work softmax(const Launch& launch, size_t rows) {
   const int columns = launch.argument<int>(2);
   return [=] {
     for (size_t row = 0; row < rows; row++) {
-      float *into = elements<float>(target.address + row * target.stride, columns), *from = elements<float>(source.address + row * source.stride, columns);
+      float *into = elements<float>(target.address + row * target.stride, columns),
+            *from = elements<float>(source.address + row * source.stride, columns);
       const float largest = *std::max_element(from, from + columns);
       float sum = 0;
       for (int i = 0; i < columns; i++) sum += into[i] = std::exp(from[i] - largest);
@@ -69,7 +71,8 @@ Work softmax_gradient(const Launch& launch, size_t rows) {
   return [=] {
     float* label = elements<float>(labels, rows);
     for (size_t row = 0; row < rows; row++) {
-      float *into = elements<float>(target.address + row * target.stride, columns), *from = elements<float>(source.address + row * source.stride, columns);
+      float *into = elements<float>(target.address + row * target.stride, columns),
+            *from = elements<float>(source.address + row * source.stride, columns);
       for (int i = 0; i < columns; i++) into[i] = from[i] - (i == static_cast<int>(label[row]) ? 1.f : 0.f);
     }
   };
@@ -85,7 +88,8 @@ Work layer(const Launch& launch) {
   if (what == "AddBiasGradKernelPhase1" && takes(1) && takes(2)) return sum_rows(launch);
   if (what == "AddBiasGradKernelPhase2" && takes(0) && takes(1)) return sum_parts(launch);
   if (what == "SoftmaxKernel" && takes(1)) return softmax(launch, launch.blocks_x);
-  if (what == "SoftmaxGradKernel" && takes(1) && launch.name.find(", float)") == std::string::npos) return softmax_gradient(launch, launch.blocks_x);
+  if (what == "SoftmaxGradKernel" && takes(1) && launch.name.find(", float)") == std::string::npos)
+    return softmax_gradient(launch, launch.blocks_x);
   return {};
 }
 

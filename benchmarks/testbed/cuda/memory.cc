@@ -95,8 +95,10 @@ bool release(void* address) {
     memory().allocations.erase(found);
     memory().used[old.device] -= old.size;
   }
-  if (old.size < large) free(old.bytes);
-  else munmap(old.bytes, old.size);
+  if (old.size < large)
+    free(old.bytes);
+  else
+    munmap(old.bytes, old.size);
   return true;
 }
 
@@ -192,5 +194,4 @@ int cudaMemGetInfo(size_t* available, size_t* total) {
   *available = static_cast<size_t>(settings().device.memory - used(current_device()));
   return success;
 }
-
 }

@@ -1,4 +1,5 @@
-// MXNet's element-wise kernels, mxnet_generic_kernel<Operation, types of the arguments>, of which the first argument is the number of elements.
+// MXNet's element-wise kernels, mxnet_generic_kernel<Operation, types of the arguments>, of which the first argument is the number of
+// elements.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,10 +18,10 @@ using Function = double (*)(double, double);
 enum Request { nothing, replace, in_place, add };  // OpReqType
 
 const std::map<std::string, Function> functions = {
-    {"identity", [](double a, double) { return a; }},   {"negation", [](double a, double) { return -a; }},
-    {"square", [](double a, double) { return a * a; }}, {"plus", [](double a, double b) { return a + b; }},
+    {"identity", [](double a, double) { return a; }},    {"negation", [](double a, double) { return -a; }},
+    {"square", [](double a, double) { return a * a; }},  {"plus", [](double a, double b) { return a + b; }},
     {"minus", [](double a, double b) { return a - b; }}, {"rminus", [](double a, double b) { return b - a; }},
-    {"mul", [](double a, double b) { return a * b; }},  {"div", [](double a, double b) { return a / b; }},
+    {"mul", [](double a, double b) { return a * b; }},   {"div", [](double a, double b) { return a / b; }},
 };
 
 // One argument of a kernel: elements, or one value for all.
@@ -30,8 +31,10 @@ struct Operand {
   double value = 0;
 
   Operand(const std::string& name, const void* argument) : type(type_of(name)) {
-    if (name.back() == '*') address = *static_cast<void* const*>(argument);
-    else if (type != Type::none) value = read(type, argument);
+    if (name.back() == '*')
+      address = *static_cast<void* const*>(argument);
+    else if (type != Type::none)
+      value = read(type, argument);
   }
 };
 
@@ -50,9 +53,12 @@ Work element_wise(const Name& operation, const Name& kernel, const Launch& launc
     if (operand.type == Type::none) return {};
   double constant = 0;
   Function function = nullptr;
-  if (what.rfind("set_to_int<", 0) == 0) constant = atof(what.c_str() + 11);
-  else if (functions.count(what)) function = functions.at(what);
-  else return {};
+  if (what.rfind("set_to_int<", 0) == 0)
+    constant = atof(what.c_str() + 11);
+  else if (functions.count(what))
+    function = functions.at(what);
+  else
+    return {};
   return [=] {
     std::vector<Array> arrays;
     for (const Operand& operand : operands) arrays.push_back(operand.address ? Array(operand.type, operand.address, count) : Array());
@@ -77,7 +83,8 @@ struct Updates {
 
 void update(const Updates& all, int number, Type type, bool with_momentum, bool mixed, int request) {
   const size_t size = all.sizes[number];
-  const Array weights(type, all.weights[number], size), gradients(type, all.gradients[number], size), results(type, all.results[number], size);
+  const Array weights(type, all.weights[number], size), gradients(type, all.gradients[number], size),
+      results(type, all.results[number], size);
   float* momenta = with_momentum ? elements<float>(all.momenta[number], size) : nullptr;
   float* masters = mixed ? elements<float>(all.weights32[number], size) : nullptr;
   const float rate = all.rates[number], decay = all.decays[number];

@@ -12,8 +12,8 @@
 namespace emulated {
 namespace {
 
-// Rates in single precision are those that MXNet's published speeds of ResNet-50 ask for (docs/emulated-gpu.md), of the A100 a guess with TF32.
-// The links are PCIe 3.0, of the A100 4.0.
+// Rates in single precision are those that MXNet's published speeds of ResNet-50 ask for (docs/emulated-gpu.md), of the A100 a guess with
+// TF32. The links are PCIe 3.0, of the A100 4.0.
 const std::pair<const char*, Device> presets[] = {
     {"m60", {"Tesla M60", 5, 2, 16, 2.7e12, 2.7e12, 130e9, 11e9, 11e9, 10e9, 6e-6, 8e9}},
     {"v100", {"Tesla V100-SXM2-16GB", 7, 0, 80, 11.5e12, 50e12, 780e9, 11e9, 11e9, 40e9, 4e-6, 16e9}},

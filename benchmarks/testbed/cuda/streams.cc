@@ -101,8 +101,10 @@ void give(Stream* stream, Engine engine, double seconds, Work work) {
     }
     stream->end = begin + seconds;
     stream->copying |= engine == Engine::from_device;
-    if (work) stream->pending.push_back(std::move(work));
-    else return;
+    if (work)
+      stream->pending.push_back(std::move(work));
+    else
+      return;
   }
   if (settings().early) execute(stream, everything);
 }
@@ -200,5 +202,4 @@ int cudaStreamWaitEvent(void* handle, void* of, unsigned) {
   give(stream, Engine::none, 0, [event] { execute(event.stream, event.until); });
   return success;
 }
-
 }

@@ -1,11 +1,11 @@
 // Streams: when their work is over by the device's clock, and what of it is still to be done.
 //
-// The device's clock is the monotonic clock. An operation begins when it was given to the stream, when the stream's earlier ones are over, and
-// when the engine that it needs is free, whichever comes last: a device has an engine for kernels and one for copies in each direction.
+// The device's clock is the monotonic clock. An operation begins when it was given to the stream, when the stream's earlier ones are over,
+// and when the engine that it needs is free, whichever comes last: a device has an engine for kernels and one for copies in each direction.
 //
 // The bytes are written by the thread that waits for the stream, all in the stream's order, before it sleeps until the stream's time. So a
-// program that does not wait sees old bytes, always. A real device may also be done at once: with EMULATED_CUDA_WORK=early the work is done as it is
-// given. A correct program gives the same result either way.
+// program that does not wait sees old bytes, always. A real device may also be done at once: with EMULATED_CUDA_WORK=early the work is done
+// as it is given. A correct program gives the same result either way.
 #pragma once
 #include <deque>
 #include <functional>

@@ -1,5 +1,5 @@
 #!/bin/sh
-# unknown.sh LIBMXNET OBJECT...: C++ on the standard output, with an error for each function of CUDA's libraries that LIBMXNET refers to and no
+# unknown.sh LIBMXNET OBJECT...: C++ on the standard output, with an error for each function of CUDA that LIBMXNET refers to and no
 # OBJECT defines. A call says on stderr which function it is, and returns what the function's library calls "not supported".
 set -eu
 libmxnet=$1
