@@ -22,6 +22,7 @@ from .keys import MAX_KEY, KeyBook
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
+HELD = ("float16", "float32", "float64")  # what servers can hold
 
 
 def check_key(key: Any) -> None:
@@ -113,8 +114,10 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):
             raise KVStoreMXNetError(f"key {name!r}: the keys of one store are all strings or all integers")
         array = arrays_of(name, "value", value[place])[0]
-        if type_name(array.dtype) == "bfloat16":
-            raise KVStoreMXNetError(f"key {name!r}: MXNet's servers cannot hold bfloat16: they end; allowed: float16, or float32")
+        if type_name(array.dtype) not in HELD:
+            raise KVStoreMXNetError(
+                f"key {name!r}: MXNet's servers cannot hold {type_name(array.dtype)}: they end; allowed: {', '.join(HELD)}"
+            )
         if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
             raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
         number = book.unplaceable(name, place, math.prod(array.shape))

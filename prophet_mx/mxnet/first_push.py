@@ -128,6 +128,12 @@ class FirstPush:
         return path
 
 
+def text_may_come(store: KVStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
+    """After the meeting, where nobody knows the numbers of text keys: whether another may be made. ``optimizer`` is the one that this store
+    has sent, pickled. Blocks until every worker is here, as making the key does."""
+    return Agreeing(_Unscheduled(store), keys, compressed).text_may_come(optimizer)
+
+
 class _Unscheduled:
     """MXNet's own operations on the store, for what workers agree on before anything is scheduled."""
 

@@ -29,7 +29,7 @@ from .arrays import as_list, shape_of
 from .data_path import ScheduledPath
 from .deferred_signals import deferred_signals
 from .errors import KVStorePicklingError, KVStoreTypeError
-from .first_push import FirstPush
+from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook
 from .one_store import refuse_another
 from .parameters import Parameter
@@ -165,17 +165,21 @@ class ScheduledKVStore(KVStore):
                     f"key {name!r} is taken: prophet_mx makes it for itself; use another one"
                     + ("" if name in MEETING_INTS else ", or make it before the first push")
                 )
-            if self._met and isinstance(name, str) and self._wrapping is None:
-                self._check_shifted(name)
+        text = isinstance(as_list(key)[0], str) if as_list(key) else False
+        if text and self._met and self._wrapping is None and is_synchronous(self):
+            self._check_shifted(as_list(key)[0])
 
     def _check_shifted(self, name: str) -> None:
-        """A new text key whose number is not that which it has without the wrapper: nobody may know the numbers of keys."""
-        if self._optimizer is None or may_know_numbers(pickle.loads(self._optimizer), 0):
+        """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until every
+        worker is here, as making the key does."""
+        with deferred_signals():
+            may_come = text_may_come(self, self._keys, self._compression != 1, self._optimizer)
+        self._shifted = self._shifted or may_come
+        if not may_come:
             raise KVStoreError(
                 f"key {name!r:.80} cannot be added: other keys were initialised before wrapping, and the optimizer on the servers may take "
                 "its number for another parameter's; wrap the store before the first key, or initialise this one before the first push"
             )
-        self._shifted = True
 
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):

@@ -94,7 +94,7 @@ class Meeting:
         raised = np.zeros(self.elements, np.float32)
         if mine:
             raised[self._raw.rank] = -10 * OVER_ANY_THRESHOLD if self._compressed else 1
-        heard = self._summed(raised)
+        heard = self._summed(self.key, raised)
         others = np.flatnonzero(heard != heard[-1])  # what was too large to be compressed before is still added to each element
         if not len(others):
             return None
@@ -105,19 +105,23 @@ class Meeting:
         if mine and first == self._raw.rank:
             encoded = mine.encode(errors="replace")[: self.elements]
             words[: len(encoded)] = list(encoded)
-        return first, self._summed(words).astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="replace")
+        return first, self._summed(self.key, words).astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="replace")
 
-    def _summed(self, numbers: "Numbers") -> "Numbers":
+    def _summed(self, key: Key, numbers: "Numbers") -> "Numbers":
         """The sum over all workers, which compression makes rough."""
         array = mx.nd.array(numbers)
-        self._raw.push(self.key, array)
-        self._raw.pull(self.key, array)
+        self._raw.push(key, array)
+        self._raw.pull(key, array)
         summed: Numbers = array.asnumpy()
         return summed
 
-    def stored(self) -> bool:
-        """Whether the servers take a key of ours for what it is. All workers push the same number for each element: it is stored, unless a
-        server has an optimizer that updates the key like a parameter. That is so if text keys were made before the store was wrapped, as
-        the wrapper then counts wrongly, or if the optimizer was set before. Blocks until every worker is here."""
-        sums = self._summed(np.full(self.elements, OVER_ANY_THRESHOLD if self._compressed else 1, np.float32))
+    def stored(self, key: Optional[Key] = None, elements: int = 0) -> bool:
+        """Whether the servers take a key of ours for what it is: one of so many elements, or by default that of rank 0's text.
+
+        All workers push the same number for each element: it is stored, unless a server has an optimizer that updates the key like a
+        parameter. That is so if text keys were made before the store was wrapped, as the wrapper then counts wrongly, or if the optimizer
+        was set before. Blocks until every worker is here.
+        """
+        numbers = np.full(elements or self.elements, OVER_ANY_THRESHOLD if self._compressed else 1, np.float32)
+        sums = self._summed(self.key if key is None else key, numbers)
         return len(set(sums.tolist())) == 1  # at first, they were not equal

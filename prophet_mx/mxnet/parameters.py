@@ -73,7 +73,7 @@ class Parameters:
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
-        self._reduced: Dict[Tuple[int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole
+        self._reduced: Dict[Tuple[int, int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole, and so many arrays
         self._reducer_keys = count()
 
     def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
@@ -135,16 +135,17 @@ class Parameters:
     def _reduce(self, gradient: int, place: int, sources: List[mx.nd.NDArray], total: mx.nd.NDArray, priority: int) -> None:
         """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours.
 
-        A signal handler may come in between anywhere, and do the same.
+        A signal handler may come in between anywhere, and do the same. MXNet makes room for a key's arrays at its first sum, and would write
+        past it if more came later: so their number is part of the key.
         """
         if not self._reducers:
             self._reducers.append(mx.kv.create("device" if self._device else "local"))
         reducer = self._reducers[0]
-        key = self._reduced.get((gradient, place))
+        key = self._reduced.get((gradient, place, len(sources)))
         if key is None:
             key = next(self._reducer_keys)
             reducer.init(key, total)
-            self._reduced[gradient, place] = key
+            self._reduced[gradient, place, len(sources)] = key
         reducer.push(key, sources, priority)
         reducer.pull(key, total, priority)
 

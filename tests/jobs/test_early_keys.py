@@ -68,6 +68,12 @@ def test_keys_that_came_after_others_are_never_updated_wrongly(policy):
             assert worker.output.count("refused: keys were initialised, or the optimizer was set, before the store was wrapped") == 2
 
 
+@pytest.mark.parametrize("policy", ["off", "prophet"])
+def test_a_later_key_is_right_where_no_optimizer_is_there(policy):
+    result = run_cluster(SUMS, 2, 1, env={"PROPHET_POLICY": policy})
+    assert all("sums True" in worker.output for worker in result.workers), result.logs()
+
+
 def test_a_later_key_is_right_where_the_optimizer_knows_none_by_its_number():
     """And an optimizer that may know numbers is refused from then on."""
     result = run_cluster(JOB, 2, 1, env={"PROPHET_POLICY": "off"}, args=["text", "unnamed"])
@@ -82,6 +88,20 @@ def test_an_optimizer_from_before_the_store_was_wrapped_is_noticed():
         worker.output.count("the optimizer was set, before the store was wrapped: wrap it first") == 2 for worker in result.workers
     ), result.logs()
 
+
+SUMS = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+plain = mx.kv.create("dist_sync")
+plain.init("w0", mx.nd.ones((100,)))
+kv = ScheduledKVStore(plain)
+value = mx.nd.zeros((100,))
+kv.pushpull("w0", mx.nd.ones((100,)), out=value)
+kv.init(["w1", "w2"], [mx.nd.ones((100,))] * 2)
+kv.pushpull("w2", mx.nd.ones((100,)) * 3, out=value)
+print("sums", (value == 6).asnumpy().all())
+"""
 
 DIFFERENT_FIRST = """
 import mxnet as mx
