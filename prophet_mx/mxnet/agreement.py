@@ -186,8 +186,8 @@ class Agreeing:
         return None
 
     def text_may_come(self, optimizer: Optional[bytes]) -> bool:
-        """Whether a text key may be made although ours have shifted its number, nobody knows to which. It may where rank 0's optimizer treats
-        all keys alike. If rank 0 knows of none, it may where the servers have none. Blocks until every worker is here."""
+        """Whether a text key may be made although ours have shifted its number, nobody knows to which. It may where rank 0's optimizer
+        treats all keys alike. If rank 0 knows of none, it may where the servers have none. Blocks until every worker is here."""
         alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
         told = self._tell([alike, 2])  # two elements that are not equal
         return told[0] > 0 or told[0] == 0 and self._meeting.stored(self._service[-1], len(told))

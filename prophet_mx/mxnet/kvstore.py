@@ -170,8 +170,8 @@ class ScheduledKVStore(KVStore):
             self._check_shifted(as_list(key)[0])
 
     def _check_shifted(self, name: str) -> None:
-        """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until every
-        worker is here, as making the key does."""
+        """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until
+        every worker is here, as making the key does."""
         with deferred_signals():
             may_come = text_may_come(self, self._keys, self._compression != 1, self._optimizer)
         self._shifted = self._shifted or may_come

@@ -135,8 +135,8 @@ class Parameters:
     def _reduce(self, gradient: int, place: int, sources: List[mx.nd.NDArray], total: mx.nd.NDArray, priority: int) -> None:
         """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours.
 
-        A signal handler may come in between anywhere, and do the same. MXNet makes room for a key's arrays at its first sum, and would write
-        past it if more came later: so their number is part of the key.
+        A signal handler may come in between anywhere, and do the same. MXNet makes room for a key's arrays at its first sum, and would
+        write past it if more came later: so their number is part of the key.
         """
         if not self._reducers:
             self._reducers.append(mx.kv.create("device" if self._device else "local"))

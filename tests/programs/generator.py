@@ -310,14 +310,17 @@ class _Draw:
         return calls + [Call("pull", group, rng.randint(-9, 9)) for group in groups(rng, pulls, 4 if self.has("lists") else 1)]
 
     def transfers(self, number: int, rank: int, order: Sequence[int], modes: Dict[int, str]) -> List[Tuple[int, ...]]:
-        """Groups of keys that are pushed by one call each; some keys twice."""
+        """Groups of keys that are pushed by one call each; some keys twice.
+
+        MXNet makes room for as many arrays of a key as its first sum has, and ends if more come: so only keys of one device are there twice.
+        """
         rng = self.rng(f"groups {number} {rank}")
         found: List[Tuple[int, ...]] = []
         for mode in dict.fromkeys(modes[place] for place in order):
             same = [place for place in order if modes[place] == mode]
             for group in groups(rng, same, 4 if self.has("lists") else 1):
-                twice = group + group[:1] if self.has("duplicates") and rng.random() < 0.5 else group
-                found.append(twice)
+                again = self.has("duplicates") and rng.random() < 0.5 and self.keys[group[0]].devices == 1
+                found.append(group + group[:1] if again else group)
         found.sort(key=lambda group: order.index(group[0]))
         return found
 
