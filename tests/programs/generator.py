@@ -312,7 +312,7 @@ class _Draw:
     def transfers(self, number: int, rank: int, order: Sequence[int], modes: Dict[int, str]) -> List[Tuple[int, ...]]:
         """Groups of keys that are pushed by one call each; some keys twice.
 
-        MXNet makes room for as many arrays of a key as its first sum has, and ends if more come: so only keys of one device are there twice.
+        MXNet makes room for as many arrays of a key as its first sum has, and ends if more come: so only keys of one device come twice.
         """
         rng = self.rng(f"groups {number} {rank}")
         found: List[Tuple[int, ...]] = []
