@@ -56,52 +56,6 @@ def test_a_key_that_is_in_a_call_twice_counts_once_with_the_sum_of_its_arrays(op
         assert "refused key ['b'] is not allowed" in worker.output, job.logs()
 
 
-SIGNALS = (
-    START
-    + """
-import signal
-
-kv.init(["sliced", "whole"], [ones(0), ones(0, 10)])
-spare = [(ones(0), ones(0, 10)) for _ in range(2 * 120)]       # MXNet can do nothing but pull in a handler
-handled, wrong = [], []
-
-def handler(*_):
-    for key, scratch in zip(("sliced", "whole"), spare[len(handled)]):
-        kv.pull(key, out=scratch)
-    handled.append(spare[len(handled)])
-
-outs = ones(0), ones(0, 10)
-kv.pushpull("whole", ones(0, 10), out=outs[1])
-mx.nd.waitall()
-signal.signal(signal.SIGALRM, handler)
-random = np.random.RandomState(kv.rank)
-for step in range(1, 120):
-    signal.setitimer(signal.ITIMER_REAL, 0.0001 + 0.002 * random.rand())
-    for key, size, out in zip(("sliced", "whole"), (3000, 10), outs):
-        devices = [mx.nd.ones((size,), ctx=mx.cpu(i)) * step for i in range(2)]
-        if step % 2:
-            kv.push(key, devices)
-            kv.pull(key, out=out)
-        else:
-            kv.pushpull(key, devices, out=[out, ones(0, size)])
-    mx.nd.waitall()
-    if values(*outs) != [[4 * step]] * 2:
-        wrong.append((step, values(*outs)))
-signal.setitimer(signal.ITIMER_REAL, 0)
-mx.nd.waitall()
-read = sorted({value for pair in handled for one in values(*pair) for value in one})
-assert all(value % 4 == 0 or value == 2 for value in read), read
-print("handled", len(handled) > 20, "wrong", wrong, "units", kv.stats()["units"])
-"""
-)
-
-
-def test_a_signal_handler_pulls_while_a_gradient_is_pushed():
-    """What the handler gets is a value from before a push or after it, slice by slice; what the program gets is right."""
-    job = run_cluster(SIGNALS, 2, 1, timeout=90)
-    assert all("handled True wrong [] units 477" in worker.output for worker in job.workers), job.logs()
-
-
 WITHOUT = """
 import os, sys
 if os.environ["DMLC_ROLE"] == "server":

@@ -16,14 +16,15 @@ CASES = {
     "module_on_store": ("first", "batch_norm", "adam", "buckets", "old_model", "half"),
     "module_on_worker": ("one_device", "two_devices", "two_devices_on_store"),
     "trainer_on_store": ("trainer", "int_keys"),
-    "trainer_on_worker": ("trainer_two_devices", "sums"),
+    "trainer_on_worker": ("trainer_two_devices", "sums", "same_keys", "signals"),
     "trainer_adding_up": ("accumulated",),
     "trainer_sparse": ("sparse_first", "sparse_embedding", "sparse_weights"),
-    "loops": ("string_keys", "two_values"),
+    "loops": ("string_keys", "two_values", "same_keys", "signals"),
     "compression": ("two_bit",),
 }
 
-# Group, servers and policy; 'sliced' where also small arrays are cut, 'chunked' where their slices are copied one or two at a time.
+# Group, servers and policy; 'sliced' where also small arrays are cut, 'chunked' where their slices are copied one or two at a time, 'numpy'
+# where arrays are those of MXNet's NumPy interface, also in the plain job.
 RUNS = [
     ("module_on_store", 1, "prophet"),
     ("module_on_store", 2, "prophet sliced"),
@@ -37,6 +38,8 @@ RUNS = [
     ("loops", 2, "fifo sliced"),
     ("loops", 1, "prophet sliced chunked"),
     ("compression", 2, "prophet sliced"),
+    ("trainer_on_store", 1, "prophet sliced numpy"),
+    ("loops", 2, "prophet sliced chunked numpy"),
     ("module_on_store", 2, "credit sliced"),
     ("trainer_on_store", 2, "prophet-icpp21 sliced"),
 ]
@@ -52,6 +55,11 @@ def outcome(group, servers, how, seed=1, light=True, **env):
     if isinstance(result, AssertionError):
         raise result
     return result
+
+
+def numpy_env(how):
+    """Settings of a job that uses MXNet's NumPy interface, if it shall."""
+    return {"NUMPY": "1"} if "numpy" in how else {}
 
 
 @lru_cache(maxsize=None)
@@ -76,10 +84,10 @@ def run_once(group, servers, how, seed, light, extra):
     return results, [worker.output for worker in job.workers]
 
 
-def plain_result(group, servers, case, scheduled):
+def plain_result(group, servers, case, scheduled, how):
     """What plain dist_sync got, by rank. With two devices it does not always get the same itself: then one of four runs has to be equal."""
     for attempt in range(4 if case in UNSTABLE else 1):
-        plain, _ = outcome(group, servers, None, **({"ATTEMPT": str(attempt)} if attempt else {}))
+        plain, _ = outcome(group, servers, None, **({"ATTEMPT": str(attempt)} if attempt else {}), **numpy_env(how))
         if not any(different(plain[rank][case]["weights"], scheduled[rank][case]["weights"]) for rank in range(2)):
             break
     return plain
@@ -100,8 +108,8 @@ def different(one, other):
     [pytest.param(*run, case, id=f"{run[0]}-{run[1]}server-{run[2]}-{case}".replace(" ", "-")) for run in RUNS for case in CASES[run[0]]],
 )
 def test_same_result_as_plain_dist_sync(group, servers, how, case):
-    scheduled, output = outcome(group, servers, how)
-    plain = plain_result(group, servers, case, scheduled)
+    scheduled, output = outcome(group, servers, how, **numpy_env(how))
+    plain = plain_result(group, servers, case, scheduled, how)
     assert all(f"scheduling gradient traffic: policy {how.split()[0]}," in text for text in output)
     for rank in range(2):
         assert different(plain[rank][case]["weights"], scheduled[rank][case]["weights"]) == []

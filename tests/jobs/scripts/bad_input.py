@@ -90,6 +90,7 @@ def transfers(keys):
         mx.sym.Variable("symbol"),
         [Foreign()],
         [mx.sym.Variable("symbol")],
+        mx.nd.ones((40, 30)).tostype("row_sparse"),
     ]
     bad_priorities = [None, "high", 1.5, 2**40, []]
     cases = []
@@ -115,8 +116,8 @@ def transfers(keys):
     for key in bad_keys:
         yield ("pull", "key", key), lambda store: store.pull(key, array)
     for value in bad_values:
-        if isinstance(value, mx.nd.NDArray) and value.dtype == np.float64:
-            continue  # MXNet converts what it pulls
+        if isinstance(value, mx.nd.NDArray) and (value.dtype == np.float64 or value.stype != "default"):
+            continue  # MXNet converts what it pulls, and pulls nothing into sparse arrays
         yield ("pull", value), lambda store: store.pull(first, value)
     yield ("pull into too few",), lambda store: store.pull(keys, good[:2])
     yield ("priority of a pull",), lambda store: store.pull(first, array, priority="high")
@@ -158,6 +159,8 @@ def others(keys):
         (-3, one),
         ([], []),
         (foreign, one),
+        (new, mx.nd.ones((3,), dtype="int32")),
+        (new, mx.nd.amp_cast(one, dtype=np.dtype([("bfloat16", np.uint16)]))),
     ]:
         yield ("init", key, value), lambda store: store.init(key, value)
         yield ("broadcast", key, value), lambda store: store.broadcast(key, value, value)
@@ -201,6 +204,11 @@ def unsafe(keys, what):
     """Whether a plain dist_sync store would be no more after this call."""
     if what[0] == "set_optimizer":
         return what[1] != "pickle"  # the servers end
+    array = what[2] if len(what) == 3 and isinstance(what[2], mx.nd.NDArray) else None
+    if array is not None and (
+        what[0] == "push" and array.stype != "default" or what[0] in ("init", "broadcast") and array.dtype != np.float32
+    ):
+        return True  # the servers end
     if isinstance(keys[0], int) and len(what) == 3 and what[1] == "key":
         return what[2] in (True, -1, 999)  # it is sent, and a server that does not know the key ends
     return any(isinstance(wrong, list) and len(wrong) == 65 for wrong in what) or what == ("compression", {"type": "2bit", "colour": 1})

@@ -1,6 +1,7 @@
 """A job of test_exactness.py: trains the models of one group, one after another on one store, and saves what came out.
 
-usage: exactness.py GROUP VARIANT DIRECTORY SEED      VARIANT is 'plain' or 'scheduled'
+usage: exactness.py GROUP VARIANT DIRECTORY SEED      VARIANT is 'plain' or 'scheduled'; NUMPY in the environment: with MXNet's NumPy
+                                                      interface, for groups of gluon and of loops
 
 Each worker writes DIRECTORY/VARIANT-RANK.pickle: {case: {"weights": {name: array}, "bytes": scheduled, "expected": bytes pushed}}.
 Every case has its own keys. The store has only one optimizer at a time, sent anew by each case, and numbers its string keys on: the
@@ -10,12 +11,15 @@ optimizers of all cases but the first get the number of their first key.
 import logging
 import os
 import pickle
+import signal
 import sys
 
 import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
+NUMPY = "NUMPY" in os.environ  # use MXNet's NumPy interface, where there are also arrays without a dimension
+array, zeros, ones = (mx.np.array, mx.np.zeros, mx.np.ones) if NUMPY else (mx.nd.array, mx.nd.zeros, mx.nd.ones)
 BATCH = 8
 CLASSES = 5
 EPOCHS = 2
@@ -34,7 +38,7 @@ class Job:
 
     def rows(self, *shape, salt=0):
         """Numbers that differ from worker to worker, and are the same in every run."""
-        return np.random.RandomState(1000 * self.seed + 10 * salt + self.store.rank).normal(size=shape).astype("float32")
+        return np.asarray(np.random.RandomState(1000 * self.seed + 10 * salt + self.store.rank).normal(size=shape), dtype="float32")
 
     def labels(self, count):
         return np.random.RandomState(77 * self.seed + self.store.rank).randint(0, CLASSES, count).astype("float32")
@@ -336,6 +340,8 @@ def trainer_on_store(job):
 
 
 def trainer_on_worker(job):
+    same, read = initialised(job, 2000, 2001, 2002), initialised(job, 2010, 2011)
+
     def trainer_two_devices():
         devices = [mx.cpu(0), mx.cpu(1)]
         mx.random.seed(job.seed)
@@ -350,6 +356,8 @@ def trainer_on_worker(job):
 
     job.case("trainer_two_devices", trainer_two_devices)
     job.case("sums", sums)
+    job.case("same_keys", lambda: repeated(job, same))
+    job.case("signals", lambda: interrupted(job, read))
 
 
 def trainer_adding_up(job):
@@ -367,7 +375,11 @@ def trainer_adding_up(job):
                 with autograd.record():
                     value = loss(net(mx.nd.array(job.rows(BATCH, 3, 8, 8, salt=2 * step + part))), mx.nd.array(job.labels(BATCH)))
                 value.backward()
+            before = {name: value.grad().asnumpy() for name, value in params.items() if value.grad_req != "null"}
             made.step(2 * BATCH * job.store.num_workers)
+            # On one CPU device plain MXNet sends from the caller's gradient, and receives the value there.
+            kept = {name: (params[name].grad().asnumpy() == gradient).all() for name, gradient in before.items()}
+            assert all(kept.values()) if job.scheduled else not any(kept.values()), kept
             params.zero_grad()
         return {name: value.data() for name, value in params.items()}, trained(net)
 
@@ -447,7 +459,7 @@ def trainer_sparse(job):
 
 # -- groups: loops over init, push and pull ------------------------------------------------------------------------------------
 
-SHAPES = [(3,), (40, 30), (1,), (17, 2), (2000,), (8, 3, 3, 3)]
+SHAPES = [(3,), (40, 30), (1,), (17, 2), (2000,), (8, 3, 3, 3)] + ([()] if NUMPY else [])
 
 
 def loop(job, keys, compressed=False):
@@ -455,14 +467,14 @@ def loop(job, keys, compressed=False):
     store = job.store
     shapes = [SHAPES[i % len(SHAPES)] for i in range(len(keys))]
     for key, shape in zip(keys, shapes):
-        store.init(key, mx.nd.array(np.full(shape, 0.5, "float32")))
-    outs = [mx.nd.zeros(shape) for shape in shapes]
-    second = [mx.nd.zeros(shape) for shape in shapes]
+        store.init(key, array(np.full(shape, 0.5, "float32")))
+    outs = [zeros(shape) for shape in shapes]
+    second = [zeros(shape) for shape in shapes]
     pushed = 0
 
     for step in range(6):
         job.copies(step)
-        grads = [mx.nd.array(job.rows(*shape, salt=100 * step + i)) for i, shape in enumerate(shapes)]
+        grads = [array(job.rows(*shape, salt=100 * step + i)) for i, shape in enumerate(shapes)]
         if step == 3:  # lists of keys, one call for all
             store.push(keys, grads)
             store.pull(keys, out=outs)
@@ -476,14 +488,14 @@ def loop(job, keys, compressed=False):
         pushed += payload(grads)
         job.settle()
         if step in (1, 5):  # a second push before a pull: both count
-            more = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
+            more = [array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
                 store.push(key, more[i])
             pushed += payload(more)
             job.settle()
         if step == 2 and not compressed:  # the same array for the gradient and the value
             # Fresh arrays: with one device, plain MXNet's pull has overwritten the gradients.
-            second = [mx.nd.array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
+            second = [array(job.rows(*shape, salt=100 * step + 50 + i)) for i, shape in enumerate(shapes)]
             for i, key in enumerate(keys):
                 store.pushpull(key, second[i])
             pushed += payload(second)
@@ -494,8 +506,88 @@ def loop(job, keys, compressed=False):
     return values, pushed // 16 if compressed else pushed
 
 
+def initialised(job, *keys):
+    """Keys with a shape each."""
+    shapes = dict(zip(keys, [(40, 30), (3,), (500,)]))
+    for key, shape in shapes.items():
+        job.store.init(key, ones(shape))
+    return shapes
+
+
+def repeated(job, shapes):
+    """Keys that occur several times in a list: MXNet adds up what is pushed, and hands the value to all."""
+    store = job.store
+    first, second, third = shapes
+    results, pushed = {}, 0
+    for step, names in enumerate([(second, first, third, first, second, first), (third, third), (first, second, first)]):
+        for call in ("push", "pushpull", "in place"):
+            job.copies(step)
+            grads = [array(job.rows(*shapes[name], salt=10 * step + i)) for i, name in enumerate(names)]
+            if step == 0:  # and of several devices; first, as MXNet counts on never getting more arrays for a key than the first time
+                grads = [[grad, array(grad.asnumpy() / 3, ctx=mx.cpu(1))] for grad in grads]
+            outs = [zeros(shapes[name]) for name in names]
+            if call == "push":
+                store.push(list(names), grads)
+                store.pull(list(names), out=outs)
+            elif call == "pushpull":
+                store.pushpull(list(names), grads, out=outs)
+            else:
+                store.pushpull(list(names), grads)
+                outs = [grad[1] if step == 0 else grad for grad in grads]
+            mx.nd.waitall()
+            results.update({f"{step} {call} {i}": out.copy() for i, out in enumerate(outs)})
+            pushed += sum(payload([zeros(shapes[name])]) for name in set(names))
+    return results, pushed
+
+
+def interrupted(job, shapes):
+    """Signal handlers that read all values, at every line of a push or a pull: as a checkpoint on SIGALRM does, at some of them."""
+    store = job.store
+    scratch = {key: zeros(shape) for key, shape in shapes.items()}
+    outs = {key: zeros(shape) for key, shape in shapes.items()}
+    reads = []
+
+    def read(*_):
+        reads.append(1)
+        for key, array in scratch.items():
+            store.pull(key, out=array)
+
+    def trace(frame, event, _):
+        if os.sep + "prophet_mx" + os.sep not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            signal.raise_signal(signal.SIGUSR1)
+        return trace
+
+    results, pushed = {}, 0
+    for key, shape in shapes.items():
+        store.pushpull(key, array(job.rows(*shape)), out=outs[key])
+        pushed += payload([outs[key]])
+    mx.nd.waitall()
+    before = signal.signal(signal.SIGUSR1, read)
+    for step in range(4):
+        for key, shape in shapes.items():
+            job.copies(step)
+            grads = [array(job.rows(*shape, salt=10 * step + k), ctx=mx.cpu(k)) for k in range(1 + step % 2)]
+            mx.nd.waitall()
+            sys.settrace(trace)
+            if step < 2:
+                store.push(key, grads)
+                store.pull(key, out=outs[key])
+            else:
+                store.pushpull(key, grads, out=outs[key])
+            sys.settrace(None)
+            mx.nd.waitall()
+            results[f"{step} {key}"] = outs[key].copy()
+            pushed += payload([outs[key]])
+    signal.signal(signal.SIGUSR1, before)
+    assert len(reads) > 100 or not job.scheduled, len(reads)
+    return results, pushed
+
+
 def loops(job):
     job.store.set_optimizer(mx.optimizer.create("sgd", learning_rate=0.1, momentum=0.9, wd=0.01))
+    same, read = initialised(job, "same1", "same2", "same3"), initialised(job, "read1", "read2")
 
     def string_keys():
         return loop(job, [f"key{i}" for i in range(18)])
@@ -503,11 +595,11 @@ def loops(job):
     def two_values():
         """Lists of values, as from two devices."""
         store, total = job.store, 0
-        store.init("double", mx.nd.ones((50, 7)))
-        outs = [mx.nd.zeros((50, 7), ctx=mx.cpu(k)) for k in range(2)]
+        store.init("double", ones((50, 7)))
+        outs = [zeros((50, 7), ctx=mx.cpu(k)) for k in range(2)]
         for step in range(4):
             job.copies(step)
-            grads = [mx.nd.array(job.rows(50, 7, salt=7 * step + k), ctx=mx.cpu(k)) for k in range(2)]
+            grads = [array(job.rows(50, 7, salt=7 * step + k), ctx=mx.cpu(k)) for k in range(2)]
             if step % 2:
                 store.pushpull("double", grads, out=outs)
             else:
@@ -519,6 +611,8 @@ def loops(job):
 
     job.case("string_keys", string_keys)
     job.case("two_values", two_values)
+    job.case("same_keys", lambda: repeated(job, same))
+    job.case("signals", lambda: interrupted(job, read))
 
 
 def compression(job):
@@ -590,6 +684,8 @@ GROUPS = {
 def main():
     group, variant, directory, seed = sys.argv[1:]
     logging.basicConfig(level=logging.INFO)
+    if NUMPY:
+        mx.npx.set_np()
     store = mx.kv.create("dist_sync")
     if variant == "scheduled":
         from prophet_mx import ScheduledKVStore
