@@ -262,7 +262,8 @@ def main():
     print(f"rank {worker.store.rank} saw {len(worker.seen)} values, {stats.get('units', 0)} units were sent", flush=True)
     if stats.get("failure"):
         raise AssertionError(f"scheduling has ended: {stats['failure']}")
-    if worker.scheduled and program.scheduled != (stats.get("units", 0) > 0):
+    known = not (program.has("early") and program.has("ordered"))  # an optimizer from before wrapping is not, nor that it needs an order
+    if worker.scheduled and known and program.scheduled != (stats.get("units", 0) > 0):
         raise AssertionError("this compares plain dist_sync with itself, or what is passed through is scheduled")
     faulthandler.cancel_dump_traceback_later()
 
