@@ -37,15 +37,13 @@ def in_child(function):
         os.write(writer, pickle.dumps(answer))
         os._exit(0)
     os.close(writer)
-    try:
-        if not select.select([reader], [], [], PATIENCE)[0]:
+    with os.fdopen(reader, "rb") as answers:
+        hangs = not select.select([answers], [], [], PATIENCE)[0]
+        if hangs:
             os.kill(child, signal.SIGKILL)
-            return "the child hangs"
-        with os.fdopen(os.dup(reader), "rb") as answer:
-            return pickle.load(answer)
-    finally:
-        os.close(reader)
-        os.waitpid(child, 0)
+        answer = answers.read()
+    _, status = os.waitpid(child, 0)
+    return pickle.loads(answer) if answer else f"the child hangs: {hangs}, and ended with status {status}"
 
 
 def evaluates(model, optimizer):
