@@ -11,6 +11,7 @@ STEPPING     the update is under way; every use waits        the first use
 
 import logging
 import time
+import weakref
 from typing import Any, List, Optional, Sequence
 
 import torch
@@ -171,6 +172,10 @@ class Exchange:
         """The model's forward begins: what backward had to contribute has been contributed."""
         self.end_round()
         self._settling = False
+        with plainly():
+            for tracked in self.tracked:
+                gradient = tracked.param.grad
+                tracked.before = None if gradient is None or gradient is tracked.view else weakref.ref(gradient)
         self.uses.clear()
         for tracked in self.unseen:
             if tracked.stage == STEPPING:

@@ -147,25 +147,33 @@ def unguard_gradient(tracked: Tracked) -> None:
         _owners.pop(id(tracked.view), None)
 
 
-def _references(holder: List[torch.Tensor]) -> Tuple[int, int]:
-    """To the one tensor in this list, and to its memory."""
-    # Older versions of PyTorch may lack the count: a tensor that is held itself is seen all the same.
+def _references(holder: List[torch.Tensor]) -> int:
+    return sys.getrefcount(holder[0])
+
+
+def _memory_references(tensor: torch.Tensor) -> int:
     count = getattr(torch._C, "_storage_Use_Count", None)
-    return sys.getrefcount(holder[0]), 0 if count is None else count(holder[0].untyped_storage()._cdata)
+    return sys.maxsize if count is None else int(count(tensor.untyped_storage()._cdata))
 
 
-_ALONE = _references([torch.empty(1)])
-_OBJECT_ALONE = _ALONE[0]
+_ALONE = _references([torch.empty(1)])  # of what one list or attribute refers to
+_MEMORY_ALONE = min(_memory_references(torch.empty(1)), sys.maxsize - 1)
 
 
-def held_elsewhere(holder: List[torch.Tensor]) -> bool:
-    """Whether anything but this list refers to the one tensor in it, or to its memory. With the guards off."""
-    return any(count > alone for count, alone in zip(_references(holder), _ALONE))
+def held_elsewhere(gradient: List[torch.Tensor], tracked: Tracked) -> bool:
+    """Whether anything but this list refers to the one tensor in it, or, if it was ``grad`` before backward, to its memory.
+
+    With the guards off. The memory of a gradient that backward has just made has references of PyTorch's own.
+    """
+    if _references(gradient) > _ALONE:
+        return True
+    was_there = tracked.before is not None and tracked.before() is gradient[0]
+    return was_there and _memory_references(gradient[0]) > _MEMORY_ALONE
 
 
 def lent(tracked: Tracked) -> bool:
     """Whether the program holds the tensor in the flat buffer."""
-    return sys.getrefcount(tracked.view) > _OBJECT_ALONE
+    return sys.getrefcount(tracked.view) > _ALONE
 
 
 def give_own_memory(tracked: Tracked, owner: Owner) -> None:

@@ -130,7 +130,7 @@ class Rounds:
         else:
             tracked.view.mul_(self._scale)
         tracked.param.grad = None  # so that nothing in C++ adds to what is being reduced
-        if gradient and apart and held_elsewhere(gradient):
+        if gradient and apart and held_elsewhere(gradient, tracked):
             tracked.kept = gradient[0]
         self._hand_over(tracked, besides)
 

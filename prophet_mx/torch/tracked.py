@@ -1,5 +1,6 @@
 """A parameter whose gradient is reduced, and where its gradient and its update stand."""
 
+import weakref
 from typing import Any, List, Optional
 
 import torch
@@ -21,6 +22,7 @@ class Tracked:
         It may be the parameter's ``grad``, as a guarded gradient; the program's first use of it gives it memory of its own.
     kept : a tensor that was ``grad`` before backward and that the program still holds: at the end of
         backward the sum goes into it, as with DDP. None at other times.
+    before : refers to the tensor that was ``grad`` when the last forward began, unless that was None or ``view``.
     units : indices of the units that its elements are in.
     unlanded : units that have not come back. Set by the contributing thread, counted down by the landing thread.
     stage : IDLE, SUMMING or STEPPING.
@@ -44,6 +46,7 @@ class Tracked:
         "index",
         "view",
         "kept",
+        "before",
         "units",
         "unlanded",
         "stage",
@@ -66,6 +69,7 @@ class Tracked:
         self.param, self.name, self.index = param, name, index
         self.view: torch.Tensor = param
         self.kept: Optional[torch.Tensor] = None
+        self.before: Optional[weakref.ref[torch.Tensor]] = None
         self.units: List[int] = []
         self.unlanded = 0
         self.stage = IDLE

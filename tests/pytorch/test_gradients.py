@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from support.lines import Lines
 from support.ranks import on_ranks
 from support.training import METHODS, batches, run, same, step
 
@@ -95,7 +96,8 @@ def test_gradients_in_memory_of_the_program():
 
 @on_ranks(2)
 def test_gradients_that_nobody_keeps_are_not_copied():
-    """Their memory is that of the flat buffer, iteration for iteration, also where a program looks whether there are any."""
+    """Their memory is that of the flat buffer, iteration for iteration, also where a program looks whether there are any. Nor does backward
+    wait for their sums."""
     for make in METHODS.values():
         method = make()
 
@@ -114,7 +116,9 @@ def test_gradients_that_nobody_keeps_are_not_copied():
             assert seen and [id(each.view) for each in optimizer._exchange.tracked] == objects
             assert all(each.kept is None for each in optimizer._exchange.tracked)
 
-        run(training, method)
+        with Lines() as lines:
+            run(training, method)
+        assert not [line for line in lines.messages if "gradients are read before step()" in line]
 
 
 @on_ranks(2)
