@@ -14,6 +14,8 @@ from typing import Any, Callable
 
 import mxnet as mx
 
+from .one_store import replace_create
+
 logger = logging.getLogger("prophet_mx")
 
 _made = 0  # stores of this process that were wrapped
@@ -21,13 +23,8 @@ _made = 0  # stores of this process that were wrapped
 
 def install() -> None:
     """From now on ``mx.kvstore.create`` wraps every store whose traffic can be scheduled; calling this again changes nothing."""
-    create = mx.kvstore.create
-    if getattr(create, "_prophet_mx", False):
+    if not replace_create("_prophet_mx", _wrapping):
         return
-    wrapper = _wrapping(create)
-    for module in (mx.kvstore, mx.kvstore.base):
-        if getattr(module, "create", None) is create:
-            module.create = wrapper
     if os.environ.get("DMLC_ROLE") == "worker" and multiprocessing.parent_process() is None:
         atexit.register(_report_none)
 
@@ -54,7 +51,6 @@ def _wrapping(create: Callable[..., Any]) -> Callable[..., Any]:
         return scheduled
 
     create_scheduled.__doc__ = create.__doc__
-    create_scheduled._prophet_mx = True  # type: ignore[attr-defined]
     return create_scheduled
 
 

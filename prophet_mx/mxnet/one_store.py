@@ -15,13 +15,20 @@ from .errors import KVStoreMXNetError
 def refuse_another() -> None:
     """A ``dist`` store was wrapped: from now on ``mx.kv.create`` raises an error where it would wait for ever; local stores are made as
     before. Calling this again changes nothing."""
+    replace_create("_refuses_another", _refusing)
+
+
+def replace_create(mark: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+    """Put a function around ``mx.kvstore.create``, in all places that MXNet calls it by; False if the present one has this mark already."""
     create = mx.kvstore.create
-    if getattr(create, "_refuses_another", False):
-        return
-    refusing = _refusing(create)
+    if getattr(create, mark, False):
+        return False
+    replacement = around(create)
+    setattr(replacement, mark, True)
     for module in (mx.kvstore, mx.kvstore.base):
         if getattr(module, "create", None) is create:
-            module.create = refusing
+            module.create = replacement
+    return True
 
 
 def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -34,5 +41,4 @@ def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
             )
         return create(name)
 
-    create_local._refuses_another = True  # type: ignore[attr-defined]
     return create_local
