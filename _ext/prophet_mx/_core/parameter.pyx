@@ -166,15 +166,15 @@ cdef class Parameter:
 
     def push(self, int64_t iteration, int priority) -> None:
         """Send the packed buffer, unless it was sent in this iteration; nothing is received."""
-        if iteration == self.iteration:
-            self.part()
+        if iteration == self.iteration:     # it was packed once more, after it was sent
+            self.tie(False)
         else:
             self.send(iteration, priority, NULL, 0)
 
     def pushpull_packed(self, list targets, int64_t iteration, int priority) -> None:
         """Send the packed buffer and receive the value in several arrays, unless it was sent in this iteration."""
         if iteration == self.iteration:
-            self.part()
+            self.tie(False)
             return
         if len(targets) > MAX_OUTS:         # now: the gates of what is not sent would be held forever
             raise ValueError(f"{len(targets)} devices: at most {MAX_OUTS} are handled")
@@ -246,21 +246,17 @@ cdef class Parameter:
 
     cpdef join(self):
         """Make each chunk wait for its parts; nothing to do for those of one."""
-        cdef Chunk* chunk
-        cdef int i, first = 0
-        for i in range(self.n_chunks):
-            chunk = &self.chunks[i]
-            if chunk.count > 1:
-                push_join(self.context, self.part_arrays + first, chunk.count, chunk.array)
-            first += chunk.count
+        self.tie(True)
 
-    cdef int part(self) except -1:
-        """Make the parts of each chunk wait for it: it was packed once more, after they were sent."""
+    cdef int tie(self, bint join) except -1:
+        """Make each chunk wait for its parts, or, without ``join``, its parts for the chunk."""
         cdef Chunk* chunk
         cdef int i, first = 0
         for i in range(self.n_chunks):
             chunk = &self.chunks[i]
-            if chunk.count > 1:
+            if chunk.count > 1 and join:
+                push_join(self.context, self.part_arrays + first, chunk.count, chunk.array)
+            elif chunk.count > 1:
                 push_split(self.context, chunk.array, self.part_arrays + first, chunk.count)
             first += chunk.count
         return 0
