@@ -153,13 +153,14 @@ class Agreeing:
         if more or self._keys.complete and any(shape for _, shape in theirs):
             alike = calls == self._keys.calls
             difference = first_difference(self._keys, theirs, more, alike)
-            error = KVStoreError(
-                f"worker {self._raw.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the same "
-                f"keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was wrapped"
-            )
-            if difference and (more or not alike):
-                raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
             if difference:
+                error = KVStoreError(
+                    f"worker {self._raw.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
+                    f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
+                    "wrapped"
+                )
+                if more or not alike:
+                    raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
                 self.objection = self.objection or error
         self._keys.adopt(theirs)
 

@@ -36,7 +36,7 @@ def check_key(key: Any) -> None:
 
 
 def check_lists(key: Any, **lists: Any) -> None:
-    """Where the key is a list, so are all the others, of the same length; None is none."""
+    """Where the key is a list of keys, so are all the others lists, of the same length; None is none."""
     for name, values in lists.items():
         if values is None:
             continue
@@ -108,7 +108,6 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
     if value is None:
         raise KVStoreTypeError(f"key {shown(key[0]):.80}: no value")
     for place, name in enumerate(key):
-        check_key(name)
         if name in book.initialised or name in key[:place]:
             raise KVStoreMXNetError(f"key {name!r} is already initialised")
         if isinstance(name, str) != isinstance(next(iter(book.initialised), key[0]), str):

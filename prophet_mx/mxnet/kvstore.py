@@ -159,15 +159,15 @@ class ScheduledKVStore(KVStore):
         knows them."""
         if not (self._met or self._passing or self._path is not None):
             return
-        for name in as_list(key):
+        names = as_list(key)
+        for name in names:
             if isinstance(name, (str, int)) and self._keys.is_own(name):
                 raise KVStoreError(
                     f"key {name!r} is taken: prophet_mx makes it for itself; use another one"
                     + ("" if name in MEETING_INTS else ", or make it before the first push")
                 )
-        text = isinstance(as_list(key)[0], str) if as_list(key) else False
-        if text and self._met and self._wrapping is None and is_synchronous(self):
-            self._check_shifted(as_list(key)[0])
+        if self._met and self._wrapping is None and names and isinstance(names[0], str):
+            self._check_shifted(names[0])
 
     def _check_shifted(self, name: str) -> None:
         """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until
