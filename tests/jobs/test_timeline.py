@@ -44,9 +44,10 @@ def whole(tmp_path_factory):
     """The traces of a job of 8 iterations by rank, from PROPHET_TIMELINE; the job's own count of blocks beside them."""
     folder = tmp_path_factory.mktemp("whole")
     result = run(folder, LAYERS, ELEMENTS, 8, "steps", PROPHET_TIMELINE=str(folder / "trace.json"))
-    for rank, worker in enumerate(result.workers):
-        [line] = [line for line in worker.output.splitlines() if line.startswith("blocks ")]
-        (folder / f"blocks-{rank}").write_text(line.partition(" ")[2])
+    for worker in result.workers:  # ps-lite numbers them in an order of its own
+        [line] = [line for line in worker.output.splitlines() if line.startswith("blocks of rank ")]
+        rank, counted = line[len("blocks of rank ") :].split(maxsplit=1)
+        (folder / f"blocks-{rank}").write_text(counted)
     assert sorted(path.name for path in folder.glob("*.json")) == ["trace-0.json", "trace-1.json"], result.logs()
     return [load(folder / f"trace-{rank}.json") for rank in range(2)], folder
 

@@ -70,7 +70,8 @@ def main():
         while time.monotonic() < end:
             iterate(1)
     stats = store.stats()
-    print("blocks", stats.get("blocks"), stats.get("block_units"), stats.get("block_bytes"), flush=True)
+    counted = [stats.get(name) for name in ("blocks", "block_units", "block_bytes")]
+    print("blocks of rank", store.rank, *counted, flush=True)
     assert all((out.asnumpy() == 2 * (key + 1)).all() for key, out in enumerate(outs)), "wrong values"
     print("the last line was reached", flush=True)
 
