@@ -28,8 +28,8 @@ class Model:
         self.moved = [0.0] * links  # when a unit was last released on the link or answered, or bytes drained
         self.patience = [0.0] * links
         self.hurry = [0] * links  # how often the patience is halved
+        self.yielded_now = [False] * links  # whether it was, in the newest iteration
         self.yields = 0
-        self.yielded = []  # units whose latest request left only because their links were quiet
         self.sequence = 0
         self.sent = []  # every unit ever sent, in order
         self.iteration = 0
@@ -116,6 +116,8 @@ class Model:
         self.sequence += 1
         if iteration > self.newest:
             self.newest, self.began, self.arrived = iteration, self.t, -1
+            self.hurry = [hurry if yielded else max(0, hurry - 1) for hurry, yielded in zip(self.hurry, self.yielded_now)]
+            self.yielded_now = [False] * self.links
         if iteration == self.newest and self.step_of:
             self.arrived = max(self.arrived, self.step_of[unit])
         self.scheduler.check()
@@ -142,8 +144,6 @@ class Model:
         for link in self.links_of(unit):  # an answer proves drain; the account here follows
             self.drained[link] = max(self.drained[link], self.scheduler.link_state(link)["drained"])
             self.moved[link] = self.t
-            if unit not in self.yielded:
-                self.hurry[link] = max(0, self.hurry[link] - 1)
         self.scheduler.check()
 
     def decide(self):
@@ -172,15 +172,13 @@ class Model:
         return wake
 
     def count_yield(self, unit):
-        """Each yield halves the patience for the next one, up to six times."""
-        if unit in self.yielded:
-            self.yielded.remove(unit)
+        """Each yield halves the patience for the next one, up to ten times."""
         if self.needs_yield(unit):
-            self.yielded.append(unit)
             self.yields += 1
             for link in self.links_of(unit):
-                self.patience[link] /= 2 if self.hurry[link] < 6 else 1
-                self.hurry[link] = min(6, self.hurry[link] + 1)
+                self.patience[link] /= 2 if self.hurry[link] < 10 else 1
+                self.hurry[link] = min(10, self.hurry[link] + 1)
+                self.yielded_now[link] = True
         assert self.scheduler.yields >= self.yields
 
     def verify_release(self, unit):

@@ -23,6 +23,7 @@ cdef struct Queue:                  # what waits for a link, and for its answers
     double opens                    # and when a limit that holds one back may let it go
     double moved                    # when the link was last seen to move: a release, bytes that drained, an answer
     int hurry                       # how often the patience is halved: see patience()
+    bint yielded                    # whether its lead limit has yielded in this iteration
     GradientBlock block             # the newest
 
 cdef struct LinkState:              # a link as it was at one moment
@@ -77,6 +78,7 @@ cdef class BlockScheduler:
     cdef bint lead_allows(self, int index, double t, double* wake) noexcept nogil
     cdef bint quiet(self, int link, double t, double* wake) noexcept nogil
     cdef double patience(self, int link) noexcept nogil
+    cdef void calm_down(self) noexcept nogil
     cdef void answered(self, int link, Unit* unit, double t) noexcept nogil
     cdef bint is_head(self, int link, int index) noexcept nogil
     cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil

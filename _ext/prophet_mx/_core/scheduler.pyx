@@ -56,8 +56,8 @@ cdef double START_RATE = sizes.START_RATE
 cdef double URGENT_SHARE = 1 / 8.0  # of the lead limit: with less than this unanswered that is more urgent, a unit may go
 cdef double PATIENCE_ANSWERS = 4    # how long a link must be quiet until its lead limit yields, in quick answers
 cdef double PATIENCE_MIN = 0.02     # and in seconds: the least
-cdef double PATIENCE_MAX = 1        # and the most
-cdef int HURRY_MAX = 6              # the patience is halved no more often
+cdef double PATIENCE_MAX = 0.1      # and the most: an answer may be late because another worker waits for its own patience to end
+cdef int HURRY_MAX = 10             # the patience is halved no more often
 
 
 cdef class BlockScheduler:
@@ -185,11 +185,23 @@ cdef class BlockScheduler:
         self.sequence += 1
         if steps_ready(&self.steps, unit.gradient, iteration, t):
             self.iterations += 1
+            self.calm_down()
         heap_push(self.units, self.heap_of(unit), index)
         if unit.rank == 0:
             self.first_ahead += self.unanswered_on(unit.link)
         if unit.link != WIDE:
             backlog_begins(&self.links[unit.link], t)
+
+    cdef void calm_down(self) noexcept nogil:
+        """A new iteration has begun: links that did not yield in the one before take a halving of their patience back. Programs repeat
+        themselves, so a link that had to yield in one iteration will likely have to in the next."""
+        cdef Queue* queue
+        cdef int i
+        for i in range(self.n_links):
+            queue = &self.queues[i]
+            if queue.hurry > 0 and not queue.yielded:
+                queue.hurry -= 1
+            queue.yielded = False
 
     cdef int64_t unanswered_on(self, int link) noexcept nogil:
         """Payload bytes sent and not answered: what is in front of a unit that becomes ready now. For WIDE on all links."""
@@ -240,12 +252,9 @@ cdef class BlockScheduler:
             self.units[unit.sent_before].sent_after = unit.sent_after
 
     cdef void answered(self, int link, Unit* unit, double t) noexcept nogil:
-        """A unit that uses the link was answered. If it had not needed a yield, the other workers do send what this one has sent."""
-        cdef Queue* queue = &self.queues[link]
-        queue.unanswered -= self.cost(unit)
-        queue.moved = t
-        if not unit.yielded and queue.hurry > 0:
-            queue.hurry -= 1
+        """A unit that uses the link was answered."""
+        self.queues[link].unanswered -= self.cost(unit)
+        self.queues[link].moved = t
 
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil:
         """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
@@ -367,8 +376,7 @@ cdef class BlockScheduler:
 
     cdef double patience(self, int link) noexcept nogil:
         """Seconds for which a link must be quiet until its lead limit yields: several times what answers take that come quickly. Each
-        yield halves it for the next one, so that many units that wait do not take as many patiences; each answer that comes without a
-        yield takes one halving back."""
+        yield halves it for the next one, so that many units that wait do not take as many patiences; see calm_down()."""
         cdef double seconds = max(PATIENCE_MIN, min(PATIENCE_MAX, PATIENCE_ANSWERS * self.answer_seconds))
         return seconds / (1 << self.queues[link].hurry)
 
@@ -435,8 +443,9 @@ cdef class BlockScheduler:
                 link_released(&self.links[i], &self.activity, self.share(index), t)
                 self.queues[i].unanswered += self.cost(unit)
                 self.queues[i].moved = t
-                if unit.yielded and self.queues[i].hurry < HURRY_MAX:
-                    self.queues[i].hurry += 1
+                if unit.yielded:
+                    self.queues[i].yielded = True
+                    self.queues[i].hurry = min(HURRY_MAX, self.queues[i].hurry + 1)
                 unit.end = self.links[i].released
         self.units_released += 1
         self.bytes_released += unit.bytes

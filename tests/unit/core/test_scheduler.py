@@ -229,3 +229,50 @@ def test_no_limit_yields_while_answers_come():
         if step % 7 == 6 and sent:
             scheduler.done(sent.pop(0), t)
     assert scheduler.units_released == 60 and not scheduler.yields
+
+
+def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_though_answers_are_slow():
+    """An answer that comes late, because another worker waited, must not make this one wait longer: each would learn it from the other.
+    Two workers in turn push a large array first and a small one last, or wait for the small one's answer first."""
+
+    def seconds(slow):
+        units = 40
+        workers = [Scheduler("prophet", 1, 0, 4000, 1e9) for _ in range(2)]
+        for worker in workers:
+            for unit in range(units + 1):
+                worker.add_unit(1000, 0, unit, position=unit)
+        t, sent, took = 0.0, [0, 0], []
+        for iteration in range(20):
+            began = t
+            first, second = workers if iteration % 2 else workers[::-1]
+            for unit in range(units + 1):
+                first.ready(unit, iteration, t)
+            second.ready(units, iteration, t)
+            waiting, left = [set(range(units + 1)), {units}], True
+            while any(waiting):
+                wakes = []
+                for number, worker in enumerate((first, second)):
+                    released, wake = worker.decide(t)
+                    wakes.append(wake)
+                    waiting[number] -= set(released)
+                    worker.drained(0, 1000 * worker.units_released, t)
+                if left and not waiting[1] and units not in waiting[0]:
+                    left = False
+                    t += slow
+                    for worker in (first, second):
+                        worker.done(units, t)
+                    for unit in range(units):
+                        second.ready(unit, iteration, t)
+                    waiting[1] = set(range(units))
+                elif any(waiting):
+                    t = min(wake for wake in wakes if wake < math.inf)
+            t += slow
+            for unit in range(units):
+                for worker in (first, second):
+                    worker.done(unit, t)
+            took.append(t - began - 2 * slow)
+        return took
+
+    for slow in (0.001, 0.5):
+        took = seconds(slow)
+        assert sum(took) < 1 and max(took[10:]) < 0.01, took
