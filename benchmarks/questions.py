@@ -149,7 +149,7 @@ def _ablation(unit: int) -> Dict[str, str]:
     same = f":PROPHET_UNIT={unit}"
     return {
         f"prophet{same}": "prophet",
-        f"priority{same}": "no prediction",
+        f"priority{same}": "no blocks",
         f"prophet{same}:PROPHET_WINDOW=1TiB": "no drain window",
         f"prophet{same}:PROPHET_LEAD=1TiB": "no lead limit",
         f"fifo{same}:PROPHET_LEAD={5 * unit}": "no order",
@@ -173,7 +173,7 @@ def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
     methods = {f"{policy}:PROPHET_UNIT={unit}": policy for policy in ("prophet", "priority")}
     cell = f"resnet50_v1,rho=1,compute={compute}"
     cells = _cells(cell, f"{cell},slow=1.3", f"{cell},jitter=0.3", f"{cell},workers=4,servers=2,rate=500Mbit")
-    asks = f"what prediction is worth: prophet and priority with {compute} s of compute and units of {unit:,} bytes"
+    asks = f"what gradient blocks are worth: prophet and priority with {compute} s of compute and units of {unit:,} bytes"
     return Question(name, asks, "run", (*cells, *_methods(*methods), *protocol), labels=methods)
 
 
