@@ -1,5 +1,5 @@
-"""The compiled part of prophet_mx: the Cython extensions of ``prophet_mx._core``, one per .pyx file; everything else about the package
-is in pyproject.toml.
+"""The compiled part of prophet_mx: the Cython extensions of ``prophet_mx._core``, one per .pyx file of the folder. A file in a folder below
+is included by the extension of that name. Everything else about the package is in pyproject.toml.
 
 They need neither MXNet nor its headers: they find MXNet's C functions at run time, so one build serves the CPU and
 the CUDA wheel.

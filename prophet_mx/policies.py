@@ -23,7 +23,7 @@ Unit = Callable[[Traffic], float]
 
 
 class Window(Enum):
-    """What may be in flight to a server. The rules are in _core/policy.pyx; the values are the documentation's words."""
+    """What may be in flight to a server. The rules are in _core/scheduler/policy.pyx; the values are the documentation's words."""
 
     DRAIN = "a unit, and what the link carries until the next one can follow"
     BLOCK = "the same, or a block predicted to fit the interval, if that is more"

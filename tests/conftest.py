@@ -25,7 +25,7 @@ pytest_plugins = ["support.rules"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if find_spec("prophet_mx._core.driver") is None:
+    if find_spec("prophet_mx._core.engine") is None:
         raise pytest.UsageError(
             f"prophet_mx in {cluster.PACKAGE_PATH} has no compiled core. 'make test' tests the installed package; to test a "
             "checkout, run 'python setup.py build_ext --inplace' in it and set PYTHONPATH to it"

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t, uintptr_t
 from libc.stdlib cimport calloc, free, malloc
 
-from prophet_mx._core.mxapi cimport DEV_CPU, FN_ASYNC, MX, EngineContext, async_fn, mx_check, need_mxnet
+from prophet_mx._core.engine cimport DEV_CPU, FN_ASYNC, MX, EngineContext, async_fn, mx_check, need_mxnet
 from prophet_mx._core.posix cimport (pthread_cond_broadcast, pthread_cond_destroy, pthread_cond_init, pthread_cond_wait, pthread_create,
                                      pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock,
                                      pthread_mutex_unlock)

@@ -12,7 +12,7 @@ whose values first come into the array, as MXNet copies them, and are then on th
 """
 from libc.stdint cimport int64_t
 
-from prophet_mx._core.mxapi cimport OnComplete
+from prophet_mx._core.engine cimport OnComplete
 from prophet_mx._core.posix cimport pthread_cond_t, pthread_mutex_t, pthread_t
 
 cdef enum:

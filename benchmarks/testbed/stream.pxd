@@ -10,7 +10,7 @@ the trace and the times in an operation, and no call into MXNet or Python is mad
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
-from prophet_mx._core.mxapi cimport OnComplete
+from prophet_mx._core.engine cimport OnComplete
 from prophet_mx._core.posix cimport CLOCK_MONOTONIC, clock_gettime, pthread_cond_t, pthread_mutex_t, pthread_t, timespec
 
 cdef struct Stamp:                             # every STAMP_STRIDE-th element of an array, and the value it gets or must have

@@ -2,7 +2,7 @@
 from libc.stdint cimport int64_t
 from libc.stdlib cimport realloc
 
-from prophet_mx._core.mxapi cimport OnComplete
+from prophet_mx._core.engine cimport OnComplete
 from prophet_mx._core.posix cimport pthread_cond_broadcast, pthread_cond_wait, pthread_mutex_lock, pthread_mutex_unlock
 
 cdef enum:

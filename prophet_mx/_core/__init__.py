@@ -1,32 +1,22 @@
 """The compiled part of prophet_mx: policies and scheduler, link estimates, the driver on MXNet's engine, the timeline's recorder.
 
-Each unit's .pxd file says what it is for and what the others may call. A unit knows only those above it:
+An extension knows only those above it:
 
-    posix, unit, link, steps    threads and clock; units, links and steps as data, with the functions that keep them
-    block                       Prophet's gradient block, and where the paper's objects are here
-    policy                      limits on what is in flight and unanswered
-    scheduler                   the block scheduler, a state machine; pyscheduler is the same for Python
-    invariants                  what must always hold of it
-    mxapi, tcpinfo              MXNet's C functions; what the kernel says of a connection
-    drain                       how many bytes of each link have drained
-    events, recorder            the timeline
-    driver                      has a scheduler, a drain and a recorder, and the lock that guards them
-    copies                      between a caller's arrays and ours
-    ops, parameter, arrival     what is pushed onto MXNet's engine
-    alarm                       the last word of a process that does not end
+    scheduler   decides when each unit goes onto the wire: a state machine, its units and links, its limits, its invariants
+    drain       how many bytes of each link have drained, by what the kernel says of its connection
+    timeline    what happened to every unit, and its text
+    engine      MXNet's C functions, the driver of a scheduler, what is pushed onto MXNet's engine
+    alarm       the last word of a process that does not end
+
+An extension is a .pyx file of _ext/, with the files that it includes from the folder of its name. A .pxd file declares what other
+extensions may use. All know posix.pxd: threads and the clock.
 """
 
 from .alarm import alarm
-from .arrival import Arrival
-from .copies import cpu_arrays_are_plain, plain
-from .drain import POLL_TIMES
-from .driver import Driver
-from .events import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW
-from .mxapi import MXNET_FUNCTIONS, array_shape, load_mxnet
-from .parameter import MAX_OUTS, Parameter
-from .pyscheduler import Scheduler
-from .recorder import Recorder
-from .tcpinfo import tcp_sample
+from .drain import POLL_TIMES, tcp_sample
+from .engine import MAX_OUTS, MXNET_FUNCTIONS, Arrival, Driver, Parameter, array_shape, cpu_arrays_are_plain, load_mxnet, plain
+from .scheduler import Scheduler
+from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder
 
 __all__ = [
     "GAP_ROW",

@@ -1,6 +1,6 @@
 """The timeline's recorder for collectives: rounds of units as they happened, and their text in the format of a trace.
 
-As the compiled recorder does (``_ext/prophet_mx/_core/recorder.pyx``), it only keeps numbers until the timeline's thread asks for text.
+As the compiled recorder does (``timeline/recorder.pyx``), it only keeps numbers until the timeline's thread asks for text.
 
 Contract: :meth:`RoundRecorder.landed` and :meth:`RoundRecorder.round_ends` are called in the thread that sees collectives end,
 :meth:`RoundRecorder.updated` in the one that updates parameters, all else in the timeline's.

@@ -1,4 +1,4 @@
-"""What the writer and the reader of a trace have to agree on. The compiled recorder (``events.pyx``) owns the rows.
+"""What the writer and the reader of a trace have to agree on. The compiled recorder (``timeline/events.pyx``) owns the rows.
 
 A trace is a JSON array in Chrome's trace event format. Its first event, HEAD, has facts about the job as arguments. A worker has two
 processes: the first with the rows below, the second, by one higher, with a row for each unit.

@@ -13,8 +13,8 @@ in rounds:
 2. a report, some pushes later, and again: 0 from those who have received this round's orders, 1 from the others. When the sum is 0, all
    workers use the same orders, and the lead limit counts again.
 
-A worker without a lead limit makes no other worker wait (see scheduler.pyx). Workers do not wait for these messages either: they look for
-answers when they push the clock. Answers come in the order of the messages, so the orders in use are never older than those reported.
+A worker without a lead limit makes no other worker wait (see the proof in _ext/). Workers do not wait for these messages either: they look
+for answers when they push the clock. Answers come in the order of the messages, so the orders in use are never older than those reported.
 
 A worker on which a part of this fails still sends every message. Otherwise the others would get no answers. They would keep their orders
 and have no lead limit, which does no harm, but MXNet would wait for the answers, at the end of the job at the latest. The failed worker

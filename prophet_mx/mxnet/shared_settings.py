@@ -1,7 +1,7 @@
 """The settings that are rank 0's for all workers: in a form that a message can carry, and in words for a worker whose own differ. Pure.
 
 They control what the workers do together. All other settings are each worker's own: they change when its gradients leave, which cannot
-change a result or cause a deadlock (scheduler.pyx), or what it shows and writes.
+change a result or cause a deadlock (see the proof in _ext/), or what it shows and writes.
 """
 
 import dataclasses

@@ -110,7 +110,7 @@ def test_the_compiled_core_imports_only_what_the_map_allows():
     known = modules(PACKAGE)
     found = {
         ".".join(filter(None, line))
-        for path in COMPILED.glob("*.p[yx][xd]")
+        for path in COMPILED.rglob("*.p[yx][xd]")
         for line in re.findall(r"^\s*(?:from|c?import)\s+([\w.]+)(?:\s+c?import\s+(\w+))?", path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     taken = {name.replace("..", "prophet_mx.", 1) for name in found if name.startswith(("..", "prophet_mx"))}

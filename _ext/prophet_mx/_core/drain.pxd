@@ -1,8 +1,7 @@
 """How many bytes of each link have drained: asked of the kernel, fed from outside, or predicted."""
 from libc.stdint cimport int64_t
 
-from .scheduler cimport BlockScheduler
-from .unit cimport Unit
+from .scheduler cimport BlockScheduler, Unit
 
 cdef extern from *:
     """

@@ -1,9 +1,6 @@
 """Whether an array has been written: asked without waiting."""
 from libc.stdlib cimport free, malloc
 
-from .mxapi cimport need_mxnet
-from .ops cimport has_arrived, mark_forgotten, push_arrival
-
 
 cdef class Arrival:
     """Tells, without ever waiting, whether everything that was to write an array when this was made has been done.

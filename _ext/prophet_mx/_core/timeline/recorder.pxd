@@ -7,10 +7,7 @@ Wire times are an approximation: drain is sampled, and between two samples the l
 """
 from libc.stdint cimport int64_t
 
-from .block cimport GradientBlock
-from .events cimport EventKind, Stamp, TimelineEvent
-from .scheduler cimport BlockScheduler
-from .unit cimport Unit
+from .scheduler cimport BlockScheduler, GradientBlock, Unit
 
 cdef struct UnitTrack:
     bint known                      # released while the recorder was on, and not yet answered

@@ -1,9 +1,6 @@
 """A worker's limits on what is in flight and unanswered, by its policy, and the rules of when a drain window lets a unit go."""
 from libc.math cimport INFINITY
 
-from .link cimport IDLE_SLACK, in_flight
-from .steps cimport interval, steps_to_come
-
 from prophet_mx import sizes
 from prophet_mx.policies import POLICIES, Window, urgency
 

@@ -3,12 +3,6 @@ from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free
 
-from .invariants cimport broken
-from .link cimport sending_until
-from .policy cimport order_of
-from .scheduler cimport BlockScheduler, LinkState, as_dict, check_taken, copy_steps
-from .unit cimport IDLE, SENT
-
 
 cdef class Scheduler(BlockScheduler):
     """Compiled block scheduler for one worker.

@@ -18,22 +18,51 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
-from .invariants cimport broken
-from .link cimport in_flight, sending_until
-from .mxapi cimport OnComplete
-from .policy cimport Limits, order_of, read_policy
-from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_timedwait,
-                     pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t, pthread_create, pthread_join,
-                     pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock, timespec)
-from .recorder cimport Recorder
-from .scheduler cimport ALL, BlockScheduler, LinkState, as_dict, check_taken, copy_steps
-from .tcpinfo import tcp_sample
-from .unit cimport IDLE, SENT, WIDE, Unit, UnitState
+from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
+                     pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
+                     pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+                     pthread_mutex_trylock, pthread_mutex_unlock, pthread_t, timespec)
+from .scheduler cimport (ALL, IDLE, SENT, WIDE, BlockScheduler, Limits, LinkState, Unit, UnitState, as_dict, broken, check_taken,
+                         copy_steps, in_flight, order_of, read_policy, sending_until)
+from .timeline cimport Recorder
+
+from .drain import tcp_sample
+
+cdef struct WaitingUnit:
+    int unit
+    int link
+    bint sent
+    int drained                     # whether its bytes have left: 1, 0, or -1 if that is only predicted
+    double since                    # when it was released, or else became ready
+
+cdef struct ReadyEvent:
+    int64_t iteration
+    int unit
+    double time
 
 
 @cython.no_gc                        # it can be part of no cycle; and the collector must not clear what the destructor needs
 cdef class Driver:
     """Drives a scheduler by MXNet's engine. Starts no thread until start(). The arguments are those of :class:`Scheduler`."""
+    cdef:
+        BlockScheduler scheduler
+        Drain drain
+        Recorder recorder           # of the timeline; None: off
+        pthread_mutex_t lock
+        pthread_cond_t wake
+        pthread_t thread
+        bint running, stopping
+        bint open                   # every gate completes at once: at exit, and when the scheduler failed
+        double sleeping_until       # the native thread's next wake-up; INFINITY: only a signal wakes it
+        bint made                   # __cinit__ came to its end
+        OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
+        int n_gates                 # there is room for
+        bint recording              # whether ready events are kept for take_events()
+        ReadyEvent* events          # not yet taken by Python
+        int n_events, event_capacity
+        int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
+        int fault                   # the unit whose state contradicted an event, -1 none
+
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
         cdef pthread_condattr_t attributes
         self.scheduler = BlockScheduler(policy, links, window, lead, rate)

@@ -1,9 +1,6 @@
 """A worker's limits on what is in flight and unanswered, by its policy, and the rules of when a drain window lets a unit go."""
 from libc.stdint cimport int64_t
 
-from .link cimport Link
-from .steps cimport Steps
-
 ctypedef bint (*WindowRule)(Limits*, Steps*, Link*, int64_t, double, double*) noexcept nogil
 
 cdef extern from *:

@@ -5,14 +5,8 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from .drain cimport POLL_MAX
-from .events cimport (BLOCK_EVENT, COUNTER_EVENT, GAP_EVENT, ITERATION_EVENT, STEP_EVENT, UNIT_EVENT, UNPACK_EVENT, EventKind,
-                      Stamp, TimelineEvent, format_events, us)
-from .link cimport Link, in_flight
-from .policy cimport block_budget, min_window
 from .posix cimport now
-from .scheduler cimport BlockScheduler, Queue
-from .steps cimport step_of
-from .unit cimport WIDE, Unit
+from .scheduler cimport WIDE, BlockScheduler, Link, Queue, Unit, block_budget, in_flight, min_window, step_of
 
 cdef double COUNTER_SECONDS = 0.002     # between two values of a link's counters
 

@@ -1,4 +1,4 @@
-"""The native ops that go onto MXNet's engine around a request of the store: see ops.pxd.
+"""The native ops that go onto MXNet's engine around a request of the store, and the contexts that they run in.
 
 Each push_ function pushes one op and returns at once; -1 with MXNet's error if the engine refuses it. An op's function runs later, on
 a thread of the engine, and owns what was allocated for it. wait=True everywhere: ops run even if the producer of what they wait for
@@ -7,14 +7,14 @@ failed, or a unit would be held forever.
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
-from .driver cimport Driver
-from .mxapi cimport DEV_CPU, FN_ASYNC, MX, EngineContext, OnComplete, async_fn, mx_check
-
 cdef enum:
     OWN_DEVICE = 99                 # a device id that no program has: nothing is ever placed there
 
-OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
-SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
+# An op that is ready only after it was pushed runs in the one FIFO thread of its device id. That of cpu(0) has the store's sends in it and,
+# in a job on CPUs, all of the program's operators; so ours have a device id, and with it a thread, of their own. But to wake that thread
+# takes about a fifth of the processor time of a whole small key: ops of small units stay in cpu(0)'s. The engine refers to both by address.
+cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
+cdef EngineContext SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
 cdef int ASYNC = FN_ASYNC
 
 cdef struct Request:                # one request of a unit, from the push of an op until it runs

@@ -7,18 +7,13 @@
   unpack  buffer -> the caller's array              again MXNet's copy
 
 A large buffer is packed and unpacked in chunks, of one slice or several each: the first slice leaves when it is here, and what has come
-back need not wait for the last. Where only the whole of the caller's array can be copied (copies.pxd), all chunks wait for that.
+back need not wait for the last. Where only the whole of the caller's array can be copied (copies.pyx), all chunks wait for that.
 
 Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
-
-from .copies cimport copy_array, copy_part, is_plain, of_values
-from .driver cimport Driver
-from .mxapi cimport DEFAULT_STORAGE, MX, EngineContext, mx_check, need_mxnet
-from .ops cimport OWN_CONTEXT, SHARED_CONTEXT, push_done, push_gate, push_join, push_landed, push_split
 
 ctypedef const char* cstr
 

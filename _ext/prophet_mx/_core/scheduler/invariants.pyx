@@ -1,10 +1,6 @@
 """Every invariant of the scheduler's state, verified without the GIL: so also under a driver's lock."""
 from libc.stdint cimport int64_t
 
-from .link cimport in_flight
-from .scheduler cimport BlockScheduler
-from .unit cimport READY, SENT, WIDE, Heap, Unit, before
-
 
 cdef const char* broken(BlockScheduler s) noexcept nogil:
     """Which invariant does not hold, in words, or NULL. O(units * links)."""

@@ -1,0 +1,15 @@
+"""What is pushed onto MXNet's engine, and the driver of the scheduler there. Each part is a file of engine/:
+
+    mxapi        MXNet's C functions
+    driver       has a scheduler, a drain and a recorder, and the lock that guards them
+    ops          the native ops around a request
+    copies       between a caller's arrays and ours
+    parameter    the data path of one parameter
+    arrival      whether an array has been written
+"""
+include "engine/mxapi.pyx"
+include "engine/driver.pyx"
+include "engine/ops.pyx"
+include "engine/copies.pyx"
+include "engine/parameter.pyx"
+include "engine/arrival.pyx"

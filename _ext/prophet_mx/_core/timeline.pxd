@@ -1,0 +1,3 @@
+"""The timeline's recorder, for the driver."""
+include "timeline/events.pxd"
+include "timeline/recorder.pxd"
