@@ -6,6 +6,7 @@ needed. Called from the store's own thread; no call waits for the network but :m
 
 import logging
 import os
+from functools import partial
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import mxnet as mx
@@ -132,9 +133,8 @@ class ScheduledPath:
         """Even if something failed here: the other workers count on the messages."""
         exchange = self._exchange
         if exchange is not None and self.parameters.compression == 1:
-            self._guarded(
-                "the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again)
-            )
+            limit = partial(self.driver.set_unlimited, False)
+            self._guarded("the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, limit))
 
     def _iteration_begins(self) -> None:
         """All that is done once per iteration, so that a push has little to do."""
@@ -155,7 +155,7 @@ class ScheduledPath:
         """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""
         self.config = config
         self._learner.warmup = config.warmup
-        self.driver.policy_known(config.policy)
+        self.driver.set_policy(config.policy)
         self._metrics.policy_known(config.policy)
         if self._timeline is not None:  # its head tells the policy; there was nothing to record yet
             path, limit = self._timeline.asked
@@ -184,10 +184,10 @@ class ScheduledPath:
         agreed = agreeing.agree(self.config, optimizer, profiled)
         self._agreed = agreed
         if agreed.rate:
-            self.driver.rates_known(agreed.rate)
+            self.driver.set_rate(agreed.rate)
         self._note("while all workers send, each of them gets from a server", format_rate(agreed.rate), agreed.rate)
         self._note("while all workers send, a message takes each of them", f"{1e6 * agreed.message:.0f} us", agreed.message)
-        self.driver.unit_known(agreed.unit, message_bytes(agreed.rate, agreed.message, self._keys.servers))
+        self.driver.set_sizes(agreed.unit, message_bytes(agreed.rate, agreed.message, self._keys.servers))
         slices = agreeing.slices(agreed.unit)
         self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
         if agreed.profiled:  # never so if agreed.in_order
@@ -245,7 +245,7 @@ class ScheduledPath:
 
         def use() -> None:
             self.layout.use(agreed)
-            self.driver.places_changed(self.parameters.places())
+            self.driver.set_places(self.parameters.places())
             logger.info("the order of %d units now follows the profile", len(agreed.ranks))
 
         self._guarded("the orders", use)

@@ -116,7 +116,7 @@ class Parameters:
 
     def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
         shape = shape_of(array)
-        return self._driver.new_unit(shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, rank, position)
+        return self._driver.add_unit(shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, rank, position)
 
     def pack(self, parameter: Parameter, sources: List[mx.nd.NDArray], priority: int) -> None:
         """Bring the sum over the devices into the buffer, added up as the wrapped store would."""

@@ -96,4 +96,4 @@ class ProfileLearner:
         for step, members in enumerate(profile.steps):
             for member in members:
                 step_of[gradients[member]] = step
-        self._driver.steps_changed(step_of, list(profile.step_times()))
+        self._driver.set_steps(step_of, list(profile.step_times()))

@@ -137,7 +137,7 @@ class Simulation:
             scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
         slices = (unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1)
         message = message_bytes(connection_rate(self.cluster), message_time(self.cluster), self.cluster.servers)
-        scheduler.set_unit(max(slices, default=0), message)
+        scheduler.set_sizes(max(slices, default=0), message)
         first = self.step_times[0]
         scheduler.set_steps(self.step_of, [(time - first) * slowness for time in self.step_times])
         for link in range(self.cluster.servers):

@@ -18,10 +18,10 @@ WRONG = [
     '_core.Driver("fifo", 1).unit_facts(None)',
     '_core.Driver("fifo", 1).drain_timeline(None, [])',
     '_core.Driver("fifo", 1).record_timeline(_core.Recorder(2, 0))',
-    '_core.Driver("fifo", 1).new_unit(10, 1, 0, 0, 0)',
+    '_core.Driver("fifo", 1).add_unit(10, 1, 0, 0, 0)',
     '_core.Driver("fifo", 1).use_tcp([])',
     '_core.Driver("fifo", 1).use_tcp([0])',
-    '_core.Driver("fifo", 1).places_changed([(0, 0, 0)])',
+    '_core.Driver("fifo", 1).set_places([(0, 0, 0)])',
     "_core.Parameter(None, 0, 0, [])",
     '_core.Parameter(_core.Driver("fifo", 1), 0, 0, [])',
     "_core.Arrival(0)",
@@ -51,7 +51,7 @@ def make(links, count):
     for key in range(count):
         value, buffer = mx.nd.zeros((4,)), mx.nd.zeros((4,))
         store.init(key, value)
-        unit = driver.new_unit(16, key % links, key, key, key)
+        unit = driver.add_unit(16, key % links, key, key, key)
         layers.append((value, buffer, _core.Parameter(driver, store.handle.value, buffer.handle.value,
                                                       [(unit, buffer.handle.value, key)])))
     mx.nd.waitall()

@@ -32,7 +32,7 @@ class Layer:
         for key, array in zip(keys, arrays):
             store.init(key, mx.nd.zeros(array.shape))
         units = [
-            driver.new_unit(4 * array.size, part % 2, index, 100 * index + part, 100 * index + part) for part, array in enumerate(arrays)
+            driver.add_unit(4 * array.size, part % 2, index, 100 * index + part, 100 * index + part) for part, array in enumerate(arrays)
         ]
         self.arrays = arrays
         self.chunk = alias(self.buffer[: cuts[1][1]]) if slices == 3 else None
@@ -64,7 +64,7 @@ def main():
                 driver.snapshot()
                 driver.take_events()
                 driver.in_flight()
-                driver.steps_changed([1, 1, 1, 0, 0, 0], [0.0, 0.001])
+                driver.set_steps([1, 1, 1, 0, 0, 0], [0.0, 0.001])
                 for place, layer in enumerate(layers):
                     values = layer.value.asnumpy()
                     assert (values == iteration + place + layer.steps.asnumpy()).all(), (policy, iteration, place, values)

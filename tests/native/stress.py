@@ -67,11 +67,11 @@ def driver(rng):
     def work(seed):
         own = random.Random(seed)
         for place in range(60):
-            made.new_unit(own.randint(1, 10**6), own.randint(-1, 1), place, place, place)
+            made.add_unit(own.randint(1, 10**6), own.randint(-1, 1), place, place, place)
             made.feed_drained(own.randint(0, 1), own.randint(0, 1000))
-            made.steps_changed([own.randrange(3) for _ in range(own.randint(1, 40))], [0.0, 0.1, 0.2])
-            made.rates_known(own.uniform(1e5, 1e9))
-            made.unit_known(own.randint(0, 10**6))
+            made.set_steps([own.randrange(3) for _ in range(own.randint(1, 40))], [0.0, 0.1, 0.2])
+            made.set_rate(own.uniform(1e5, 1e9))
+            made.set_sizes(own.randint(0, 10**6))
             own.choice([made.use_fed, made.use_predicted])()
             made.record(bool(place % 2))
             made.take_events()

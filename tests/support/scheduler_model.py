@@ -126,8 +126,7 @@ class Model:
         """Another total order, and no lead limit until ``scheduler.set_unlimited(False)``."""
         self.units = [(size, link, position) for (size, link, _), position in zip(self.units, positions)]
         self.scheduler.set_unlimited(True)
-        for unit, position in enumerate(positions):
-            self.scheduler.set_place(unit, unit, position)
+        self.scheduler.set_places([(unit, unit, position) for unit, position in enumerate(positions)])
         self.scheduler.check()
 
     def drain(self, link, amount):

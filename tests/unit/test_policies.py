@@ -26,7 +26,7 @@ def test_units_leave_in_the_order_of_the_policy(toy):
     sizes = [300, 100, 400, 200]
     for gradient, size in enumerate(sizes):
         scheduler.add_unit(size, 0, gradient)
-        scheduler.set_place(gradient, 10 - gradient, gradient)
+        scheduler.set_places([(gradient, 10 - gradient, gradient)])
         scheduler.ready(gradient, 0, 0.0)
     left = []
     while len(left) < len(sizes):

@@ -25,7 +25,7 @@ class Driver:
         taken, self.events = self.events, []
         return taken
 
-    def steps_changed(self, step_of, due):
+    def set_steps(self, step_of, due):
         self.step_of, self.due = step_of, due
 
 

@@ -148,7 +148,7 @@ cdef class Driver:
         pthread_cond_init(&self.wake, NULL)
         self.running = False
 
-    def new_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
+    def add_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
         """Add a unit while the driver runs; its index."""
         cdef int64_t order = order_of(self.scheduler.policy, rank, size)
         cdef int index = -1
@@ -214,7 +214,7 @@ cdef class Driver:
         pthread_mutex_unlock(&self.lock)
         return total
 
-    def steps_changed(self, step_of, due) -> None:
+    def set_steps(self, step_of, due) -> None:
         """Take the stepwise pattern; see Scheduler.set_steps()."""
         cdef int n_gradients = len(step_of), n_steps = len(due), code
         cdef int* steps
@@ -231,7 +231,7 @@ cdef class Driver:
             free(steps)
             free(dues)
 
-    def rates_known(self, double rate) -> None:
+    def set_rate(self, double rate) -> None:
         """Start from this rate (bytes/s) on every link."""
         if not 0 < rate < INFINITY:
             raise ValueError(f"rate={rate}: not positive and finite")
@@ -240,15 +240,15 @@ cdef class Driver:
             self.scheduler.links[i].rate = rate
         pthread_mutex_unlock(&self.lock)
 
-    def unit_known(self, int64_t unit, int64_t message=0) -> None:
-        """Take the sizes of the layout before any unit is ready; see Scheduler.set_unit()."""
+    def set_sizes(self, int64_t unit, int64_t message=0) -> None:
+        """Take the sizes of the layout before any unit is ready; see Scheduler.set_sizes()."""
         cdef int code
         self.acquire()
         code = self.scheduler.take_unit(unit, message)
         pthread_mutex_unlock(&self.lock)
         check_taken(code, unit, message)
 
-    def policy_known(self, str policy) -> None:
+    def set_policy(self, str policy) -> None:
         """Go by this policy, before any unit is ready."""
         cdef Limits limits = self.scheduler.limits      # of the job's own part, only this function's callers write
         read_policy(&limits, policy)
@@ -268,8 +268,8 @@ cdef class Driver:
         finally:
             free(orders)
 
-    def places_changed(self, places) -> None:
-        """Scheduler.set_place() for each (unit, rank, position), without a lead limit from now on until limit_again()."""
+    def set_places(self, places) -> None:
+        """See Scheduler.set_places(); there is no lead limit from now on until set_unlimited(False)."""
         cdef int i, unit, n = len(places)
         cdef int64_t* numbers = <int64_t*>malloc((4 * n + 1) * sizeof(int64_t))
         if numbers == NULL:
@@ -289,10 +289,10 @@ cdef class Driver:
         finally:
             free(numbers)
 
-    def limit_again(self) -> None:
-        """All workers share one total order again: the lead limit counts."""
+    def set_unlimited(self, bint unlimited) -> None:
+        """Whether the lead limit is off: while not all workers share one total order."""
         self.acquire()
-        self.scheduler.limits.unlimited = False
+        self.scheduler.limits.unlimited = unlimited
         pthread_mutex_unlock(&self.lock)
 
     def record(self, bint recording) -> None:

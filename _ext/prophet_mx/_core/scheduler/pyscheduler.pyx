@@ -41,15 +41,17 @@ cdef class Scheduler(BlockScheduler):
             free(steps)
             free(dues)
 
-    def set_unit(self, int64_t unit, int64_t message=0) -> None:
+    def set_sizes(self, int64_t unit, int64_t message=0) -> None:
         """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate; and the
         bytes that a link carries in the time that a server takes for a message. ValueError while something is unanswered."""
         check_taken(self.take_unit(unit, message), unit, message)
 
-    def set_place(self, int unit, int64_t rank, int64_t position) -> None:
-        """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
-        self.need_unit(unit)
-        self.move(unit, rank, order_of(self.policy, rank, self.units[unit].bytes), position)
+    def set_places(self, places) -> None:
+        """For each (unit, rank, position): change the unit's urgency, from its next request on, and its position in the total order, at
+        once."""
+        for unit, rank, position in places:
+            self.need_unit(unit)
+            self.move(unit, rank, order_of(self.policy, rank, self.units[unit].bytes), position)
 
     def set_unlimited(self, bint unlimited) -> None:
         """Whether the lead limit is off."""
