@@ -63,7 +63,6 @@ def main():
             if iteration % 5 == 4:
                 driver.snapshot()
                 driver.take_events()
-                driver.in_flight()
                 driver.set_steps([1, 1, 1, 0, 0, 0], [0.0, 0.001])
                 for place, layer in enumerate(layers):
                     values = layer.value.asnumpy()

@@ -76,7 +76,6 @@ def driver(rng):
             made.record(bool(place % 2))
             made.take_events()
             made.snapshot()
-            made.in_flight()
 
     threads = [threading.Thread(target=work, args=(rng.random(),)) for _ in range(3)]
     for thread in threads:

@@ -125,7 +125,6 @@ class Model:
     def use(self, positions):
         """Another total order, and no lead limit until ``scheduler.set_unlimited(False)``."""
         self.units = [(size, link, position) for (size, link, _), position in zip(self.units, positions)]
-        self.scheduler.set_unlimited(True)
         self.scheduler.set_places([(unit, unit, position) for unit, position in enumerate(positions)])
         self.scheduler.check()
 

@@ -1,7 +1,7 @@
 """How many bytes of each link have drained: asked of the kernel, fed from outside, or predicted."""
 from libc.stdint cimport int64_t
 
-from .scheduler cimport BlockScheduler, Unit
+from .scheduler cimport BlockScheduler, Link, Unit
 
 cdef extern from *:
     """
@@ -36,18 +36,18 @@ cdef struct Meter:                  # drain of one link
 
 cdef class Drain:
     cdef:
-        BlockScheduler scheduler
         DrainSource source
         Meter* meters
+        int n_links
         double last_prediction
         double settled              # when the counters were last aligned
 
-    cdef void use_tcp(self, int* fds) noexcept nogil
-    cdef void sample(self, double t, int which, bint watched) noexcept nogil
+    cdef void use_tcp(self, BlockScheduler s, int* fds) noexcept nogil
+    cdef void sample(self, BlockScheduler s, double t, int which, bint watched) noexcept nogil
     cdef void unit_released(self, int link) noexcept nogil
-    cdef void unit_answered(self, int unit, double t) noexcept nogil
-    cdef int has_drained(self, Unit* unit) noexcept nogil
-    cdef void ask(self, int index, double t) noexcept nogil
-    cdef bint quiet(self, int index, double t) noexcept nogil
-    cdef void trust_answer(self, int unit, double t) noexcept nogil
-    cdef void settle(self, double t) noexcept nogil
+    cdef void unit_answered(self, BlockScheduler s, int unit, double t) noexcept nogil
+    cdef int has_drained(self, BlockScheduler s, Unit* unit) noexcept nogil
+    cdef void ask(self, BlockScheduler s, int index, double t) noexcept nogil
+    cdef bint quiet(self, Link* link, Meter* meter, double t) noexcept nogil
+    cdef void trust_answer(self, BlockScheduler s, int unit, double t) noexcept nogil
+    cdef void settle(self, BlockScheduler s, double t) noexcept nogil

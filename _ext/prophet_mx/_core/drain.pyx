@@ -73,50 +73,50 @@ def tcp_sample(int fd) -> tuple:
 cdef class Drain:
     """The meters of a scheduler's links. It predicts, unless another source is set."""
 
-    def __cinit__(self, BlockScheduler scheduler not None):
-        self.scheduler = scheduler
+    def __cinit__(self, int links):
+        self.n_links = links
         self.source = DRAIN_PREDICTED
-        self.meters = <Meter*>calloc(scheduler.n_links, sizeof(Meter))
+        self.meters = <Meter*>calloc(links, sizeof(Meter))
         if self.meters == NULL:
             raise MemoryError()
 
     def __dealloc__(self):
         free(self.meters)
 
-    cdef void use_tcp(self, int* fds) noexcept nogil:
+    cdef void use_tcp(self, BlockScheduler s, int* fds) noexcept nogil:
         """Read drain from these sockets, one per link, which were seen to be readable."""
         cdef TcpSample tcp
         cdef int i
-        for i in range(self.scheduler.n_links):
+        for i in range(self.n_links):
             read_tcp(fds[i], &tcp)
             self.meters[i].fd = fds[i]
             self.meters[i].acked = tcp.acked
-            self.meters[i].base = tcp.acked - self.scheduler.links[i].drained
+            self.meters[i].base = tcp.acked - s.links[i].drained
             self.meters[i].quiet_written = -1
-            self.scheduler.links[i].rtt = tcp.min_rtt
+            s.links[i].rtt = tcp.min_rtt
         self.source = DRAIN_TCP
 
     cdef void unit_released(self, int link) noexcept nogil:
         """A unit's message goes onto this link, or onto all if it is WIDE."""
         cdef int i
-        for i in range(self.scheduler.n_links):
+        for i in range(self.n_links):
             if link == i or link == WIDE:
                 self.meters[i].messages += 1
 
-    cdef void unit_answered(self, int unit, double t) noexcept nogil:
+    cdef void unit_answered(self, BlockScheduler s, int unit, double t) noexcept nogil:
         """The unit was answered, and the scheduler knows."""
-        self.trust_answer(unit, t)
-        if self.scheduler.n_sent == 0:
-            self.settle(t)
+        self.trust_answer(s, unit, t)
+        if s.n_sent == 0:
+            self.settle(s, t)
 
-    cdef int has_drained(self, Unit* unit) noexcept nogil:
+    cdef int has_drained(self, BlockScheduler s, Unit* unit) noexcept nogil:
         """Whether a unit's bytes have left, by the connections' counts and queues: 1, 0, or -1 if that is only predicted."""
-        cdef Link* links = self.scheduler.links
+        cdef Link* links = s.links
         cdef int i
         cdef int64_t end
         if unit.state != SENT or self.source != DRAIN_TCP:
             return -1
-        for i in range(self.scheduler.n_links):
+        for i in range(self.n_links):
             if unit.link == WIDE or unit.link == i:
                 end = links[i].released if unit.link == WIDE else unit.end
                 # An empty queue proves drain, where the count is an estimate.
@@ -124,33 +124,33 @@ cdef class Drain:
                     return 0
         return 1
 
-    cdef void sample(self, double t, int which, bint watched) noexcept nogil:
+    cdef void sample(self, BlockScheduler s, double t, int which, bint watched) noexcept nogil:
         """Bring drain up to date for one link, ALL, or those HOLDING something back, where bytes are in flight. A connection is not asked
         again within POLL_MIN: between that and its next event the native thread asks, if anything waits for it. `watched`: a timeline is
         recorded, which shows drain also where nothing is held back."""
         cdef Link* link
         cdef int i
-        for i in range(self.scheduler.n_links):
-            link = &self.scheduler.links[i]
+        for i in range(self.n_links):
+            link = &s.links[i]
             if in_flight(link) == 0:
                 continue
             if self.source == DRAIN_TCP:
                 if which >= 0 and which != i or t - self.meters[i].sampled < 0.99 * POLL_MIN:
                     continue
-                if which == HOLDING and not watched and self.scheduler.queues[i].ready.count == 0 and self.scheduler.wide.count == 0:
+                if which == HOLDING and not watched and s.queues[i].ready.count == 0 and s.wide.count == 0:
                     continue
-                self.ask(i, t)
+                self.ask(s, i, t)
             elif self.source == DRAIN_PREDICTED and t > self.last_prediction:
                 link.drained += <int64_t>(link.rate * (t - self.last_prediction))
                 if link.drained > link.released:
                     link.drained = link.released
-            if self.quiet(i, t):
-                self.scheduler.assume_drained(i, link.released, t)
+            if self.quiet(link, &self.meters[i], t):
+                s.assume_drained(i, link.released, t)
                 if self.source == DRAIN_TCP:
                     self.meters[i].base = self.meters[i].acked - link.drained
         self.last_prediction = t
 
-    cdef void ask(self, int index, double t) noexcept nogil:
+    cdef void ask(self, BlockScheduler s, int index, double t) noexcept nogil:
         """Ask the kernel how much of a link's bytes have been acknowledged."""
         cdef TcpSample tcp
         cdef Meter* meter = &self.meters[index]
@@ -160,16 +160,14 @@ cdef class Drain:
         meter.sampled = t
         meter.acked = tcp.acked
         if tcp.min_rtt > 0:
-            self.scheduler.links[index].rtt = tcp.min_rtt
-        self.scheduler.on_drained(index, tcp.acked - meter.base, t)
+            s.links[index].rtt = tcp.min_rtt
+        s.on_drained(index, tcp.acked - meter.base, t)
 
-    cdef bint quiet(self, int index, double t) noexcept nogil:
+    cdef bint quiet(self, Link* link, Meter* meter, double t) noexcept nogil:
         """Whether a link is at rest though bytes seem to be in flight. What a message costs besides its payload is an estimate, and an
         interface's counters do not tell the links apart: without this, an error could keep the window shut until the next answer,
         which other workers may be waiting to make possible. Where more is missing than the estimate explains, a send that was released
         still waits in the engine: it keeps its place in the window, but not forever, as that too is only likely."""
-        cdef Link* link = &self.scheduler.links[index]
-        cdef Meter* meter = &self.meters[index]
         cdef double patience = QUIET_SECONDS
         if meter.moved_released != link.released or meter.moved_drained != link.drained:
             meter.moved_released = link.released
@@ -181,43 +179,43 @@ cdef class Drain:
             patience = WAITING_SECONDS
         return t - meter.moved > patience and (self.source != DRAIN_TCP or read_queued(meter.fd) == 0)
 
-    cdef void trust_answer(self, int unit, double t) noexcept nogil:
+    cdef void trust_answer(self, BlockScheduler s, int unit, double t) noexcept nogil:
         """An answer proves drain. Where the counter says less, also now, it is the base that is wrong."""
-        cdef int k = self.scheduler.units[unit].link
-        if k == WIDE or self.source != DRAIN_TCP or self.meters[k].acked - self.meters[k].base >= self.scheduler.links[k].drained:
+        cdef int k = s.units[unit].link
+        if k == WIDE or self.source != DRAIN_TCP or self.meters[k].acked - self.meters[k].base >= s.links[k].drained:
             return
         if self.meters[k].sampled < t:
-            self.ask(k, t)
-        if self.meters[k].acked - self.meters[k].base < self.scheduler.links[k].drained:
-            self.meters[k].base = self.meters[k].acked - self.scheduler.links[k].drained
+            self.ask(s, k, t)
+        if self.meters[k].acked - self.meters[k].base < s.links[k].drained:
+            self.meters[k].base = self.meters[k].acked - s.links[k].drained
 
-    cdef void settle(self, double t) noexcept nogil:
+    cdef void settle(self, BlockScheduler s, double t) noexcept nogil:
         """Everything is answered: align the counters, and learn what a message costs on the wire besides its payload."""
         cdef Meter* meter
         cdef int64_t written, messages
         cdef double cost, total = 0
         cdef int i, n = 0
         cdef bint align = self.source == DRAIN_TCP and t - self.settled >= POLL_MIN
-        for i in range(self.scheduler.n_links):
-            self.scheduler.assume_drained(i, self.scheduler.links[i].released, t)
+        for i in range(self.n_links):
+            s.assume_drained(i, s.links[i].released, t)
             meter = &self.meters[i]
             if not align or meter.messages == meter.quiet_messages and meter.quiet_written >= 0:
                 continue                                # it was aligned a moment ago, or nothing has happened on it since
             if meter.sampled < t:
-                self.ask(i, t)
+                self.ask(s, i, t)
             written = meter.acked + read_queued(meter.fd)
             messages = meter.messages - meter.quiet_messages
             if meter.quiet_written >= 0 and messages > 0:
-                cost = <double>(written - meter.quiet_written - (self.scheduler.links[i].released - meter.quiet_released)) / messages
-                cost += self.scheduler.overhead                   # `released` counted the old estimate already
+                cost = <double>(written - meter.quiet_written - (s.links[i].released - meter.quiet_released)) / messages
+                cost += s.overhead                   # `released` counted the old estimate already
                 if 0 <= cost <= OVERHEAD_MAX:
                     total += cost
                     n += 1
             meter.quiet_written = written
-            meter.quiet_released = self.scheduler.links[i].released
+            meter.quiet_released = s.links[i].released
             meter.quiet_messages = meter.messages
-            meter.base = written - self.scheduler.links[i].released
+            meter.base = written - s.links[i].released
         if align:
             self.settled = t
         if n > 0:
-            self.scheduler.overhead = <int64_t>(total / n)
+            s.overhead = <int64_t>(total / n)

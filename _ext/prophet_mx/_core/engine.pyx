@@ -1,7 +1,7 @@
 """What is pushed onto MXNet's engine, and the driver of the scheduler there. Each part is a file of engine/:
 
     mxapi        MXNet's C functions
-    driver       has a scheduler, a drain and a recorder, and the lock that guards them
+    driver       a scheduler that the engine's ops drive, with a drain and a recorder
     ops          the native ops around a request
     copies       between a caller's arrays and ours
     parameter    the data path of one parameter

@@ -3,9 +3,9 @@
     unit, link, steps    units, links and steps as data, with the functions that keep them
     block                Prophet's gradient block, and where the paper's objects are here
     policy               limits on what is in flight and unanswered
-    block_scheduler      the state machine; a driver has one
+    block_scheduler      the state machine, its settings, and the lock that guards it; a driver is one
     invariants           what must always hold of it
-    pyscheduler          the same for Python: for the simulator and the tests
+    pyscheduler          one whose events come from Python: for the simulator and the tests
 
 A .pxd file declares what others may use, a .pyx file is compiled into this extension alone.
 """

@@ -5,25 +5,18 @@ Per unit and iteration two native ops go onto MXNet's engine around the store's 
     gate   runs when the unit's bytes are ready; tells the scheduler and completes only when the scheduler releases the unit, which
            holds back the request behind it
     done   runs when the request was answered
-
-Threads and locks. `lock` guards the driver and its scheduler, drain and recorder. It is taken by engine threads (in gate and done), by the
-driver's own native thread, and by Python threads; a thread that holds it never takes the GIL, blocks, makes a Python object (the garbage
-collector may then run any code), or runs user code, and a Python thread that waits for it gives up the GIL. Completing a gate under
-it is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs nothing inline on completion).
 """
 cimport cython
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 
 from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
 from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
                      pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
-                     pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
-                     pthread_mutex_trylock, pthread_mutex_unlock, pthread_t, timespec)
-from .scheduler cimport (ALL, IDLE, SENT, WIDE, BlockScheduler, Limits, LinkState, Unit, UnitState, as_dict, broken, check_taken,
-                         copy_steps, in_flight, order_of, read_policy, sending_until)
+                     pthread_create, pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, pthread_t, timespec)
+from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, LinkState, Unit, UnitState, as_dict, sending_until
 from .timeline cimport Recorder
 
 from .drain import tcp_sample
@@ -42,13 +35,21 @@ cdef struct ReadyEvent:
 
 
 @cython.no_gc                        # it can be part of no cycle; and the collector must not clear what the destructor needs
-cdef class Driver:
-    """Drives a scheduler by MXNet's engine. Starts no thread until start(). The arguments are those of :class:`Scheduler`."""
+cdef class Driver(BlockScheduler):
+    """A scheduler that MXNet's engine drives. The arguments are those of the base class. Starts no thread until start().
+
+    Contract, beside that of the base class:
+
+    1. The lock guards the drain and the recorder as well.
+    2. Engine threads call on_gate(), on_answer() and on_landed(), which take the lock. The caller's thread can be one of them.
+    3. The driver's own native thread runs loop(). All others are Python threads.
+    4. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
+       nothing inline on completion).
+    5. Ops that were pushed refer to the driver: it lives until they have run.
+    """
     cdef:
-        BlockScheduler scheduler
         Drain drain
         Recorder recorder           # of the timeline; None: off
-        pthread_mutex_t lock
         pthread_cond_t wake
         pthread_t thread
         bint running, stopping
@@ -56,18 +57,15 @@ cdef class Driver:
         double sleeping_until       # the native thread's next wake-up; INFINITY: only a signal wakes it
         bint made                   # __cinit__ came to its end
         OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
-        int n_gates                 # there is room for
         bint recording              # whether ready events are kept for take_events()
         ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
         int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
         int fault                   # the unit whose state contradicted an event, -1 none
 
-    def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
+    def __cinit__(self):
         cdef pthread_condattr_t attributes
-        self.scheduler = BlockScheduler(policy, links, window, lead, rate)
-        self.drain = Drain(self.scheduler)
-        pthread_mutex_init(&self.lock, NULL)
+        self.drain = Drain(self.n_links)
         pthread_condattr_init(&attributes)
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
@@ -76,7 +74,7 @@ cdef class Driver:
         self.recording = True
         self.event_capacity = 1 << 15
         self.events = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
-        if self.events == NULL or self.make_room(self.scheduler.capacity) < 0:
+        if self.events == NULL or self.grow(self.capacity) < 0:
             raise MemoryError()
         self.made = True
 
@@ -84,34 +82,18 @@ cdef class Driver:
         if self.made:                                   # else nothing runs, and what __cinit__ did not reach is not there
             self.stop()
             pthread_cond_destroy(&self.wake)
-            pthread_mutex_destroy(&self.lock)
         free(self.gates)
         free(self.events)
 
-    cdef int make_room(self, int capacity) noexcept nogil:
-        """Room for the gates of at least so many units; -1 without memory."""
-        cdef void* p
-        if capacity > self.n_gates:
-            capacity = max(capacity, 2 * self.n_gates)
-            p = realloc(self.gates, capacity * sizeof(OnComplete))
-            if p == NULL:
-                return -1
-            self.gates = <OnComplete*>p
-            self.n_gates = capacity
-        return 0
+    cdef int grow(self, int capacity) noexcept nogil:
+        """Room for the gates as well."""
+        cdef void* p = realloc(self.gates, capacity * sizeof(OnComplete))
+        if p == NULL:
+            return -1
+        self.gates = <OnComplete*>p
+        return BlockScheduler.grow(self, capacity)
 
     # -- called by Python ------------------------------------------------------------------------------------------------------
-
-    cdef void acquire(self) noexcept:
-        """Take the lock, without the GIL while another has it, and return with both.
-
-        A thread that waited for the GIL under the lock could wait forever: a gate may run in the caller's thread, which has the GIL, and
-        takes the lock. For the same reason nothing under the lock may give up the GIL, as freeing or making a Python object can.
-        """
-        while pthread_mutex_trylock(&self.lock) != 0:
-            with nogil:
-                pthread_mutex_lock(&self.lock)
-                pthread_mutex_unlock(&self.lock)
 
     def start(self) -> None:
         """Start the native thread."""
@@ -148,24 +130,10 @@ cdef class Driver:
         pthread_cond_init(&self.wake, NULL)
         self.running = False
 
-    def add_unit(self, int64_t size, int link, int gradient, int64_t rank, int64_t position) -> int:
-        """Add a unit while the driver runs; its index."""
-        cdef int64_t order = order_of(self.scheduler.policy, rank, size)
-        cdef int index = -1
-        if size < 0 or not WIDE <= link < self.scheduler.n_links or gradient < 0:
-            raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
-        self.acquire()
-        if self.make_room(self.scheduler.count + 1) == 0:
-            index = self.scheduler.add(size, link, gradient, rank, order, position)
-        pthread_mutex_unlock(&self.lock)
-        if index < 0:
-            raise MemoryError()
-        return index
-
     def use_tcp(self, fds) -> None:
         """Read drain from these sockets, one per link, in the order of the servers; OSError if one cannot be read."""
         cdef int* numbers
-        cdef int i, n = self.scheduler.n_links
+        cdef int i, n = self.n_links
         if len(fds) != n:
             raise ValueError(f"{len(fds)} sockets for {n} links")
         for fd in fds:
@@ -177,7 +145,7 @@ cdef class Driver:
             for i in range(n):
                 numbers[i] = fds[i]
             self.acquire()
-            self.drain.use_tcp(numbers)
+            self.drain.use_tcp(self, numbers)
             pthread_mutex_unlock(&self.lock)
         finally:
             free(numbers)
@@ -197,103 +165,16 @@ cdef class Driver:
 
     def feed_drained(self, int link, int64_t fresh) -> None:
         """`fresh` more bytes have left on a link (DRAIN_FED)."""
-        self.scheduler.need_link(link)
+        self.need_link(link)
         self.acquire()
         if self.drain.source == DRAIN_FED:
-            self.scheduler.on_drained(link, self.scheduler.links[link].drained + fresh, now())
+            self.on_drained(link, self.links[link].drained + fresh, now())
             self.flush(now())
         pthread_mutex_unlock(&self.lock)
 
-    def in_flight(self) -> int:
-        """Bytes released and not drained, over all links."""
-        cdef int64_t total = 0
-        cdef int i
-        self.acquire()
-        for i in range(self.scheduler.n_links):
-            total += in_flight(&self.scheduler.links[i])
-        pthread_mutex_unlock(&self.lock)
-        return total
-
-    def set_steps(self, step_of, due) -> None:
-        """Take the stepwise pattern; see Scheduler.set_steps()."""
-        cdef int n_gradients = len(step_of), n_steps = len(due), code
-        cdef int* steps
-        cdef double* dues
-        steps, dues = NULL, NULL
-        try:
-            copy_steps(step_of, due, &steps, &dues)
-            self.acquire()
-            code = self.scheduler.take_steps(n_gradients, steps, n_steps, dues)
-            pthread_mutex_unlock(&self.lock)
-            if code < 0:
-                raise MemoryError()
-        finally:
-            free(steps)
-            free(dues)
-
-    def set_rate(self, double rate) -> None:
-        """Start from this rate (bytes/s) on every link."""
-        if not 0 < rate < INFINITY:
-            raise ValueError(f"rate={rate}: not positive and finite")
-        self.acquire()
-        for i in range(self.scheduler.n_links):
-            self.scheduler.links[i].rate = rate
-        pthread_mutex_unlock(&self.lock)
-
-    def set_sizes(self, int64_t unit, int64_t message=0) -> None:
-        """Take the sizes of the layout before any unit is ready; see Scheduler.set_sizes()."""
-        cdef int code
-        self.acquire()
-        code = self.scheduler.take_unit(unit, message)
-        pthread_mutex_unlock(&self.lock)
-        check_taken(code, unit, message)
-
-    def set_policy(self, str policy) -> None:
-        """Go by this policy, before any unit is ready."""
-        cdef Limits limits = self.scheduler.limits      # of the job's own part, only this function's callers write
-        read_policy(&limits, policy)
-        cdef int i, n = self.scheduler.count
-        cdef int64_t* orders = <int64_t*>malloc((n + 1) * sizeof(int64_t))
-        if orders == NULL:
-            raise MemoryError()
-        try:
-            for i in range(n):
-                orders[i] = order_of(policy, self.scheduler.units[i].rank, self.scheduler.units[i].bytes)
-            self.scheduler.policy = policy
-            self.acquire()
-            self.scheduler.limits = limits
-            for i in range(n):
-                self.scheduler.units[i].order = orders[i]
-            pthread_mutex_unlock(&self.lock)
-        finally:
-            free(orders)
-
     def set_places(self, places) -> None:
-        """See Scheduler.set_places(); there is no lead limit from now on until set_unlimited(False)."""
-        cdef int i, unit, n = len(places)
-        cdef int64_t* numbers = <int64_t*>malloc((4 * n + 1) * sizeof(int64_t))
-        if numbers == NULL:
-            raise MemoryError()
-        try:
-            for i in range(n):
-                unit, rank, position = places[i]
-                self.scheduler.need_unit(unit)
-                numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 3] = unit, rank, position
-                numbers[4 * i + 2] = order_of(self.scheduler.policy, rank, self.scheduler.units[unit].bytes)
-            self.acquire()
-            self.scheduler.limits.unlimited = True
-            for i in range(n):
-                self.scheduler.move(<int>numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 2], numbers[4 * i + 3])
-            pthread_cond_signal(&self.wake)
-            pthread_mutex_unlock(&self.lock)
-        finally:
-            free(numbers)
-
-    def set_unlimited(self, bint unlimited) -> None:
-        """Whether the lead limit is off: while not all workers share one total order."""
-        self.acquire()
-        self.scheduler.limits.unlimited = unlimited
-        pthread_mutex_unlock(&self.lock)
+        BlockScheduler.set_places(self, places)
+        pthread_cond_signal(&self.wake)                 # what the lead limit held back may go
 
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
@@ -322,8 +203,8 @@ cdef class Driver:
 
     def record_timeline(self, Recorder recorder) -> None:
         """Tell this recorder everything that happens; None: nobody."""
-        if recorder is not None and recorder.n_links != self.scheduler.n_links:
-            raise ValueError(f"a recorder of {recorder.n_links} links for a driver of {self.scheduler.n_links}")
+        if recorder is not None and recorder.n_links != self.n_links:
+            raise ValueError(f"a recorder of {recorder.n_links} links for a driver of {self.n_links}")
         self.acquire()
         self.recorder, recorder = recorder, self.recorder       # the old one is freed after the lock
         pthread_mutex_unlock(&self.lock)
@@ -338,32 +219,21 @@ cdef class Driver:
             pthread_mutex_unlock(&self.lock)
         return recorder.text(n, labels)
 
-    def unit_facts(self, int index) -> dict:
-        """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, ``rank`` (0: the most urgent)."""
-        cdef Unit unit
-        memset(&unit, 0, sizeof(Unit))
-        self.acquire()
-        if 0 <= index < self.scheduler.count:
-            unit = self.scheduler.units[index]
-        pthread_mutex_unlock(&self.lock)
-        return {"gradient": unit.gradient, "bytes": unit.bytes, "link": unit.link, "rank": unit.rank}
-
     def snapshot(self) -> dict:
         """Counters and link states at this moment."""
-        cdef BlockScheduler s = self.scheduler
         cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, yields, overhead, answers, ahead
         cdef double wait, first, sending
-        cdef int i, n = s.n_links
+        cdef int i, n = self.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
         if states == NULL:
             raise MemoryError()
         self.acquire()
-        iterations, units, size = s.iterations, s.units_released, s.bytes_released
-        blocks, block_units, block_bytes = s.blocks, s.block_units, s.block_bytes
-        inverted, yields, overhead, answers, ahead = s.inverted_bytes, s.yields, s.overhead, s.first_answers, s.first_ahead
-        wait, first, sending = s.wait_seconds, s.first_seconds, sending_until(&s.activity, now())
+        iterations, units, size = self.iterations, self.units_released, self.bytes_released
+        blocks, block_units, block_bytes = self.blocks, self.block_units, self.block_bytes
+        inverted, yields, overhead, answers, ahead = self.inverted_bytes, self.yields, self.overhead, self.first_answers, self.first_ahead
+        wait, first, sending = self.wait_seconds, self.first_seconds, sending_until(&self.activity, now())
         for i in range(n):
-            states[i] = s.state_of(i)
+            states[i] = self.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
             return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "block_units": block_units,
@@ -372,16 +242,6 @@ cdef class Driver:
                     "first_seconds": first, "first_ahead": ahead, "links": [as_dict(&states[i]) for i in range(n)]}
         finally:
             free(states)
-
-    def check(self) -> None:
-        """Verify every invariant of the scheduler; AssertionError if one fails."""
-        cdef const char* what
-        with nogil:
-            pthread_mutex_lock(&self.lock)
-            what = broken(self.scheduler)
-            pthread_mutex_unlock(&self.lock)
-        if what != NULL:
-            raise AssertionError(what.decode())
 
     def progress(self) -> tuple:
         """(requests that wait for their release or their answer, requests answered so far, what is wrong with the scheduler or '')."""
@@ -403,7 +263,7 @@ cdef class Driver:
             pthread_mutex_lock(&self.lock)
             t = now()
             self.sample(t, ALL)
-            found = <WaitingUnit*>malloc((self.scheduler.count + 1) * sizeof(WaitingUnit))
+            found = <WaitingUnit*>malloc((self.count + 1) * sizeof(WaitingUnit))
             if found != NULL:
                 n = self.list_waiting(found)
             pthread_mutex_unlock(&self.lock)
@@ -418,7 +278,7 @@ cdef class Driver:
 
     # -- called by engine threads ------------------------------------------------------------------------------------------------
 
-    cdef void on_ready(self, int unit, int64_t iteration, OnComplete* complete) noexcept nogil:
+    cdef void on_gate(self, int unit, int64_t iteration, OnComplete* complete) noexcept nogil:
         cdef double t
         pthread_mutex_lock(&self.lock)
         t = now()
@@ -431,14 +291,14 @@ cdef class Driver:
         if self.recording and self.n_events < self.event_capacity:
             self.events[self.n_events] = ReadyEvent(iteration, unit, t)
             self.n_events += 1
-        self.sample(t, self.scheduler.units[unit].link)
-        self.scheduler.on_ready(unit, iteration, t)
+        self.sample(t, self.units[unit].link)
+        self.on_ready(unit, iteration, t)
         if self.recorder is not None:
-            self.recorder.ready(self.scheduler, unit, t)
+            self.recorder.ready(self, unit, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
-    cdef void on_done(self, int unit) noexcept nogil:
+    cdef void on_answer(self, int unit) noexcept nogil:
         cdef double t
         pthread_mutex_lock(&self.lock)
         t = now()
@@ -446,11 +306,11 @@ cdef class Driver:
         if not self.consistent(unit, SENT, t):
             pthread_mutex_unlock(&self.lock)
             return
-        self.sample(t, self.scheduler.units[unit].link)
-        self.scheduler.on_done(unit, t)
+        self.sample(t, self.units[unit].link)
+        self.on_done(unit, t)
         if self.recorder is not None:
-            self.recorder.done(self.scheduler, unit, t)
-        self.drain.unit_answered(unit, t)
+            self.recorder.done(self, unit, t)
+        self.drain.unit_answered(self, unit, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
@@ -465,7 +325,7 @@ cdef class Driver:
     cdef bint consistent(self, int unit, UnitState expected, double t) noexcept nogil:
         """Whether a unit is in the state that an event implies. If one was not, the scheduler can no longer be relied on: all gates
         are opened, and later events only counted. The watchdog says so."""
-        if self.fault < 0 and self.scheduler.units[unit].state != expected:
+        if self.fault < 0 and self.units[unit].state != expected:
             self.fault = unit
             self.open = True
             self.flush(t)
@@ -475,11 +335,11 @@ cdef class Driver:
         cdef Unit* unit
         cdef bint sent
         cdef int i, n = 0
-        for i in range(self.scheduler.count):
-            unit = &self.scheduler.units[i]
+        for i in range(self.count):
+            unit = &self.units[i]
             if unit.state != IDLE:
                 sent = unit.state == SENT
-                found[n] = WaitingUnit(i, unit.link, sent, self.drain.has_drained(unit),
+                found[n] = WaitingUnit(i, unit.link, sent, self.drain.has_drained(self, unit),
                                        unit.release_time if sent else unit.ready_time)
                 n += 1
         return n
@@ -489,15 +349,15 @@ cdef class Driver:
         cdef double wake
         cdef int n, i, unit
         cdef OnComplete* gate
-        n = self.scheduler.choose_all(t, &wake)
+        n = self.choose_all(t, &wake)
         if self.open:
-            n = self.scheduler.release_all(n, t)
+            n = self.choose_rest(n, t)
             wake = INFINITY
         if self.recorder is not None:
-            wake = self.recorder.released(self.scheduler, n, t, wake)
+            wake = self.recorder.released(self, n, t, wake)
         for i in range(n):
-            unit = self.scheduler.out[i]
-            self.drain.unit_released(self.scheduler.units[unit].link)
+            unit = self.out[i]
+            self.drain.unit_released(self.units[unit].link)
             gate = &self.gates[unit]
             gate.callback(gate.engine, gate.param, NULL)
         if wake < self.sleeping_until - POLL_MIN:
@@ -506,9 +366,9 @@ cdef class Driver:
 
     cdef void sample(self, double t, int which) noexcept nogil:
         """Bring drain up to date for one link, ALL, or those HOLDING something back."""
-        self.drain.sample(t, which, self.recorder is not None)
+        self.drain.sample(self, t, which, self.recorder is not None)
         if self.recorder is not None:
-            self.recorder.sampled(self.scheduler, t)
+            self.recorder.sampled(self, t)
 
     cdef void loop(self) noexcept nogil:
         """The native thread: samples drain while a limit holds something back, sleeps otherwise."""

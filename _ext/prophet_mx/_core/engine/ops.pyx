@@ -50,7 +50,7 @@ cdef int push_gate(EngineContext* context, Driver driver, int unit, int64_t iter
 
 cdef void gate_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef Request* request = <Request*>param
-    (<Driver>request.driver).on_ready(request.unit, request.iteration, <OnComplete*>on_complete)
+    (<Driver>request.driver).on_gate(request.unit, request.iteration, <OnComplete*>on_complete)
     free(request)
 
 
@@ -62,7 +62,7 @@ cdef int push_done(EngineContext* context, Driver driver, int unit, void* array,
 
 cdef void done_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef Request* request = <Request*>param
-    (<Driver>request.driver).on_done(request.unit)
+    (<Driver>request.driver).on_answer(request.unit)
     free(request)
     complete(on_complete)
 

@@ -74,7 +74,7 @@ cdef class Parameter:
         if self.parts == NULL or self.part_arrays == NULL:
             raise MemoryError()
         for i, (unit, array, key) in enumerate(parts):
-            driver.scheduler.need_unit(unit)
+            driver.need_unit(unit)
             self.parts[i].unit = unit
             self.parts[i].array = self.part_arrays[i] = <void*><size_t>array
             self.str_keys = isinstance(key, str)
@@ -85,7 +85,7 @@ cdef class Parameter:
                 self.parts[i].int_key = key
         self.sliced = self.n_parts > 1
         self.context = &SHARED_CONTEXT
-        if self.n_parts > 0 and driver.scheduler.units[self.parts[0].unit].bytes >= SMALL_UNIT:
+        if self.n_parts > 0 and driver.units[self.parts[0].unit].bytes >= SMALL_UNIT:
             self.context = &OWN_CONTEXT
         self.read_buffer()
         self.read_chunks(list(chunks) or [(buffer, self.n_parts, 0, self.elements)])

@@ -1,9 +1,7 @@
-"""The block scheduler: decides when each unit goes onto the wire. It does no I/O, reads no clock and takes no lock.
-
-One unit has it, of C functions only: the driver's lock guards what a driver has, and no Python code can come past it. The simulator and
-the tests call :class:`prophet_mx._core.Scheduler`, which has the same functions for Python.
-"""
+"""The block scheduler's state. What may be called, and how, is listed in block_scheduler.pyx."""
 from libc.stdint cimport int64_t
+
+from .posix cimport pthread_mutex_t
 
 cdef enum:
     ALL = -1                        # of links: every one
@@ -29,6 +27,7 @@ cdef struct LinkState:              # a link as it was at one moment
 
 cdef class BlockScheduler:
     cdef:
+        pthread_mutex_t lock
         Unit* units
         int count, capacity
         Link* links
@@ -51,16 +50,13 @@ cdef class BlockScheduler:
         readonly int64_t first_answers, first_ahead     # ahead: bytes, see on_ready()
         readonly double wait_seconds, first_seconds
 
-    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil
-    cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil
-    cdef int take_unit(self, int64_t unit, int64_t message) noexcept nogil
-    cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil
+    cdef void acquire(self) noexcept
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
     cdef void on_done(self, int index, double t) noexcept nogil
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil
     cdef int choose_all(self, double t, double* wake) noexcept nogil
-    cdef int release_all(self, int n, double t) noexcept nogil
+    cdef int choose_rest(self, int n, double t) noexcept nogil
     cdef LinkState state_of(self, int index) noexcept nogil
     cdef bint anything_waits(self) noexcept nogil
     cdef Heap* heap_of(self, Unit* unit) noexcept nogil
@@ -87,6 +83,4 @@ cdef class BlockScheduler:
     cdef int need_link(self, int link) except -1
 
 cdef dict as_dict(LinkState* state)
-cdef int check_taken(int code, int64_t unit, int64_t message) except -1
-cdef int copy_steps(step_of, due, int** steps, double** dues) except -1
 cdef const char* broken(BlockScheduler s) noexcept nogil

@@ -41,8 +41,11 @@ all have (order_exchange.py). Of w's own limits, window and policy it needs only
 time: they may differ between workers.
 """
 from libc.math cimport INFINITY
+from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memset
+
+from .posix cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_trylock, pthread_mutex_unlock
 
 from prophet_mx import sizes
 
@@ -55,9 +58,28 @@ cdef int HURRY_MAX = 10             # the patience is halved no more often
 
 
 cdef class BlockScheduler:
-    """The scheduler of one worker, for the units of this package; the arguments are those of :class:`prophet_mx._core.Scheduler`."""
+    """The scheduler of one worker. Its events come from MXNet's engine (Driver) or from Python (Scheduler).
+
+    Contract:
+
+    1. `lock` guards all but `policy`. A C function is called with the lock held, a Python function takes it.
+    2. A thread that holds it never takes or gives up the GIL, never blocks and runs no user code. So it makes and frees no Python
+       object: the garbage collector may then run any code.
+    3. A Python thread takes the lock by acquire(), and has the GIL while it holds it, or holds it without the GIL throughout.
+    4. Only Python threads that have the GIL add units and change their ranks, links and policy. They may read these without the lock.
+    5. C functions read no clock, do no I/O and allocate nothing.
+
+    Parameters
+    ----------
+    policy : name of one of :data:`prophet_mx.policies.POLICIES`
+    links : number of servers
+    window : drain window in bytes, 0 to derive it from each link's rate
+    lead : lead limit in bytes, 0 to derive it from each link's rate
+    rate : bytes/s assumed for each link until measured, 0 for the default
+    """
 
     def __cinit__(self, str policy, int links, int64_t window=0, int64_t lead=0, double rate=0):
+        pthread_mutex_init(&self.lock, NULL)
         if links < 1:
             raise ValueError(f"links={links}: at least one server is needed")
         read_policy(&self.limits, policy)
@@ -92,8 +114,18 @@ cdef class BlockScheduler:
         free(self.out)
         free(self.steps.step_of)
         free(self.steps.due)
+        pthread_mutex_destroy(&self.lock)
 
-    # -- units -----------------------------------------------------------------------------------------------------------
+    cdef void acquire(self) noexcept:
+        """Take the lock, without the GIL while another has it, and return with both.
+
+        A thread that waited for the GIL under the lock could wait forever: an engine's op may run in the caller's thread, which has the
+        GIL, and takes the lock.
+        """
+        while pthread_mutex_trylock(&self.lock) != 0:
+            with nogil:
+                pthread_mutex_lock(&self.lock)
+                pthread_mutex_unlock(&self.lock)
 
     cdef int grow(self, int capacity) noexcept nogil:
         """Room for `capacity` units; -1 without memory, the state then being as before."""
@@ -109,60 +141,6 @@ cdef class BlockScheduler:
                 return -1
         self.capacity = capacity
         return 0
-
-    cdef int add(self, int64_t size, int link, int gradient, int64_t rank, int64_t order, int64_t position) noexcept nogil:
-        """Index of a new unit; -1 without memory. `order` is what order_of() gives."""
-        cdef Unit* unit
-        cdef int i
-        if self.count == self.capacity and self.grow(2 * self.capacity) < 0:
-            return -1
-        unit = &self.units[self.count]
-        memset(unit, 0, sizeof(Unit))
-        unit.bytes = size
-        unit.link = link
-        for i in range(self.n_links):
-            if link == i or link == WIDE:
-                if self.queues[i].largest < (size // self.n_links if link == WIDE else size):
-                    self.queues[i].largest = size // self.n_links if link == WIDE else size
-        unit.gradient = gradient
-        unit.rank = rank
-        unit.order = order
-        unit.position = position
-        unit.round = -1
-        self.count += 1
-        return self.count - 1
-
-    cdef int take_steps(self, int n_gradients, int* step_of, int n_steps, double* due) noexcept nogil:
-        """Take a profile's steps (copied); -1 without memory, the old ones then being kept."""
-        cdef int* new_steps = <int*>malloc(n_gradients * sizeof(int))
-        cdef double* new_due = <double*>malloc(n_steps * sizeof(double))
-        if new_steps == NULL or new_due == NULL:
-            free(new_steps)
-            free(new_due)
-            return -1
-        memcpy(new_steps, step_of, n_gradients * sizeof(int))
-        memcpy(new_due, due, n_steps * sizeof(double))
-        free(self.steps.step_of)
-        free(self.steps.due)
-        self.steps.step_of = new_steps
-        self.steps.due = new_due
-        self.steps.n_gradients = n_gradients
-        self.steps.n_steps = n_steps
-        return 0
-
-    cdef int take_unit(self, int64_t unit, int64_t message) noexcept nogil:
-        """Take the sizes of the layout; -1 if one is negative, or while something is unanswered, which counts by them."""
-        if unit < 0 or message < 0 or self.n_sent > 0:
-            return -1
-        self.limits.unit = unit
-        self.limits.message = message
-        return 0
-
-    cdef void move(self, int index, int64_t rank, int64_t order, int64_t position) noexcept nogil:
-        """Change the unit's urgency, from its next request on, and its position in the total order, at once."""
-        self.units[index].rank = rank
-        self.units[index].order = order
-        self.units[index].position = position
 
     # -- events ----------------------------------------------------------------------------------------------------------
 
@@ -274,7 +252,7 @@ cdef class BlockScheduler:
             n += 1
         return n
 
-    cdef int release_all(self, int n, double t) noexcept nogil:
+    cdef int choose_rest(self, int n, double t) noexcept nogil:
         """Release also whatever choose_all() held back, after the n units that it released; the number of all."""
         cdef int i
         for i in range(self.n_links):
@@ -475,7 +453,132 @@ cdef class BlockScheduler:
     cdef int* latest_sent(self, int link) noexcept nogil:
         return &self.wide_sent if link == WIDE else &self.queues[link].sent
 
-    # -- for those who have it -------------------------------------------------------------------------------------------------
+    # -- settings, by Python -------------------------------------------------------------------------------------------------
+
+    def add_unit(self, int64_t size, int link, int gradient, rank=None, position=None) -> int:
+        """Add a unit of ``size`` bytes for server ``link`` (-1: spread over all); its index. Urgency ``rank`` defaults to
+        ``gradient`` (index in forward order), ``position`` in the total order to the reverse of it."""
+        cdef Unit unit
+        cdef int i, index = -1
+        if size < 0 or not WIDE <= link < self.n_links or gradient < 0:
+            raise ValueError(f"unit of {size} bytes for link {link}, gradient {gradient}: out of range")
+        memset(&unit, 0, sizeof(Unit))
+        unit.bytes = size
+        unit.link = link
+        unit.gradient = gradient
+        unit.rank = gradient if rank is None else rank
+        unit.order = order_of(self.policy, unit.rank, size)
+        unit.position = -gradient if position is None else position
+        unit.round = -1
+        self.acquire()
+        if self.count < self.capacity or self.grow(2 * self.capacity) == 0:
+            index = self.count
+            self.units[index] = unit
+            self.count += 1
+            for i in range(self.n_links):
+                if link == i or link == WIDE:
+                    self.queues[i].largest = max(self.queues[i].largest, self.payload(&unit))
+        pthread_mutex_unlock(&self.lock)
+        if index < 0:
+            raise MemoryError()
+        return index
+
+    def set_places(self, places) -> None:
+        """For each (unit, rank, position): change the unit's urgency, from its next request on, and its position in the total order, at
+        once. There is no lead limit from now on until set_unlimited(False): the other workers may still go by another order."""
+        cdef int i, unit, n = len(places)
+        cdef int64_t* numbers = <int64_t*>malloc((4 * n + 1) * sizeof(int64_t))
+        if numbers == NULL:
+            raise MemoryError()
+        try:
+            for i in range(n):
+                unit, rank, position = places[i]
+                self.need_unit(unit)
+                numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 3] = unit, rank, position
+                numbers[4 * i + 2] = order_of(self.policy, rank, self.units[unit].bytes)
+            self.acquire()
+            self.limits.unlimited = True
+            for i in range(n):
+                unit = <int>numbers[4 * i]
+                self.units[unit].rank, self.units[unit].order = numbers[4 * i + 1], numbers[4 * i + 2]
+                self.units[unit].position = numbers[4 * i + 3]
+            pthread_mutex_unlock(&self.lock)
+        finally:
+            free(numbers)
+
+    def set_unlimited(self, bint unlimited) -> None:
+        """Whether the lead limit is off. It may be on when all workers go by one total order."""
+        self.acquire()
+        self.limits.unlimited = unlimited
+        pthread_mutex_unlock(&self.lock)
+
+    def set_steps(self, step_of, due) -> None:
+        """Take the stepwise pattern: ``step_of[gradient]`` is its step, -1 if it is in none, ``due[step]`` when the step is ready, in
+        seconds after the iteration's first ready gradient."""
+        cdef int n_gradients = len(step_of), n_steps = len(due)
+        cdef int* steps = <int*>malloc((n_gradients + 1) * sizeof(int))
+        cdef double* times = <double*>malloc((n_steps + 1) * sizeof(double))
+        try:
+            if steps == NULL or times == NULL:
+                raise MemoryError()
+            for i in range(n_gradients):
+                if not -1 <= step_of[i] < n_steps:
+                    raise ValueError(f"gradient {i} is in step {step_of[i]}, of {n_steps}")
+                steps[i] = step_of[i]
+            for i in range(n_steps):
+                times[i] = due[i]
+            self.acquire()
+            self.steps.step_of, steps = steps, self.steps.step_of       # the old ones are freed after the lock
+            self.steps.due, times = times, self.steps.due
+            self.steps.n_gradients, self.steps.n_steps = n_gradients, n_steps
+            pthread_mutex_unlock(&self.lock)
+        finally:
+            free(steps)
+            free(times)
+
+    def set_sizes(self, int64_t unit, int64_t message=0) -> None:
+        """Take the size of the layout's slices (bytes), which the windows and blocks are measured in; 0: derive it from the rate; and the
+        bytes that a link carries in the time that a server takes for a message. ValueError while something is unanswered."""
+        cdef bint taken
+        self.acquire()
+        taken = unit >= 0 and message >= 0 and self.n_sent == 0
+        if taken:
+            self.limits.unit = unit
+            self.limits.message = message
+        pthread_mutex_unlock(&self.lock)
+        if not taken:
+            raise ValueError(f"unit={unit}, message={message}: neither may be negative, and no unit may be unanswered")
+
+    def set_rate(self, double rate) -> None:
+        """Start from this rate (bytes/s) on every link."""
+        if not 0 < rate < INFINITY:
+            raise ValueError(f"rate={rate}: not positive and finite")
+        self.acquire()
+        for i in range(self.n_links):
+            self.links[i].rate = rate
+        pthread_mutex_unlock(&self.lock)
+
+    def set_policy(self, str policy) -> None:
+        """Go by this policy, before any unit is ready."""
+        cdef Limits limits = self.limits                # of the job's part, only this function's callers write
+        cdef int i, n = self.count
+        cdef int64_t* orders = <int64_t*>malloc((n + 1) * sizeof(int64_t))
+        if orders == NULL:
+            raise MemoryError()
+        try:
+            read_policy(&limits, policy)
+            for i in range(n):
+                orders[i] = order_of(policy, self.units[i].rank, self.units[i].bytes)
+            self.policy = policy
+            self.acquire()
+            self.limits = limits
+            for i in range(n):
+                self.units[i].order = orders[i]
+            pthread_mutex_unlock(&self.lock)
+        finally:
+            free(orders)
+
+    # -- what it is like -----------------------------------------------------------------------------------------------------
 
     cdef bint anything_waits(self) noexcept nogil:
         """Whether a unit is ready or unanswered."""
@@ -494,6 +597,26 @@ cdef class BlockScheduler:
         state.patience = self.patience(index)
         state.lead = lead_limit(&self.limits, &self.links[index], self.queues[index].largest)
         return state
+
+    def unit_facts(self, int index) -> dict:
+        """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, ``rank`` (0: the most urgent)."""
+        cdef Unit unit
+        memset(&unit, 0, sizeof(Unit))
+        self.acquire()
+        if 0 <= index < self.count:
+            unit = self.units[index]
+        pthread_mutex_unlock(&self.lock)
+        return {"gradient": unit.gradient, "bytes": unit.bytes, "link": unit.link, "rank": unit.rank}
+
+    def check(self) -> None:
+        """Verify every invariant; AssertionError if one fails."""
+        cdef const char* what
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+            what = broken(self)
+            pthread_mutex_unlock(&self.lock)
+        if what != NULL:
+            raise AssertionError(what.decode())
 
     cdef int need_unit(self, int unit) except -1:
         """ValueError if there is no unit of this index."""
@@ -514,28 +637,6 @@ cdef dict as_dict(LinkState* state):
             "measured": bool(link.measured), "window": state.window, "lead": state.lead,
             "patience": state.patience, "ready": state.ready,
             "backlog_seconds": link.backlog_seconds, "backlog_bytes": link.backlog_bytes}
-
-
-cdef int check_taken(int code, int64_t unit, int64_t message) except -1:
-    """ValueError if take_unit() has refused."""
-    if code < 0:
-        raise ValueError(f"unit={unit}, message={message}: neither may be negative, and no unit may be unanswered")
-    return 0
-
-
-cdef int copy_steps(step_of, due, int** steps, double** dues) except -1:
-    """A profile's steps as C arrays, which the caller frees also when this raises."""
-    steps[0] = <int*>malloc((len(step_of) + 1) * sizeof(int))
-    dues[0] = <double*>malloc((len(due) + 1) * sizeof(double))
-    if steps[0] == NULL or dues[0] == NULL:
-        raise MemoryError()
-    for i, step in enumerate(step_of):
-        if not -1 <= step < len(due):
-            raise ValueError(f"gradient {i} is in step {step}, of {len(due)}")
-        steps[0][i] = step
-    for i, seconds in enumerate(due):
-        dues[0][i] = seconds
-    return 0
 
 
 cdef int grow_ints(int** items, int capacity) noexcept nogil:
