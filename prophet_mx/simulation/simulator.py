@@ -118,7 +118,7 @@ def simulate(
     profile : sizes, compute times and steps of the gradients.
     policy : ``plain`` is stock MXNet: every unit goes into its connection's queue as it becomes ready. The others are those of
         the scheduler core.
-    units : in the total order that the workers share (see _core/scheduler/block_scheduler.pyx); None for :func:`default_units`.
+    units : in the total order that the workers share (see _core/scheduler/decisions.pyx); None for :func:`default_units`.
     iterations, warmup : how many are measured, and how many before them are not; meanwhile the scheduler measures its links.
     seed : of the jitter.
     collapse : simulate workers that behave alike once. False simulates each, in time that grows with at least their square.

@@ -162,10 +162,11 @@ class Model:
         assert self.patience == [self.limit(link, "patience") for link in range(self.links)]
         for unit, state in enumerate(self.state):
             assert self.scheduler.unit_state(unit) == state
-        assert self.scheduler.units_released == len(self.sent) and self.scheduler.yields == self.yields
-        assert (self.scheduler.blocks, self.scheduler.block_units) == (len(self.blocks), len(self.in_blocks))
-        assert self.scheduler.block_bytes == sum(self.units[u][0] for u in self.in_blocks)
-        assert self.scheduler.bytes_released == sum(self.units[u][0] for u in self.sent)
+        counters = self.scheduler.counters()
+        assert counters["units"] == len(self.sent) and counters["yields"] == self.yields
+        assert (counters["blocks"], counters["block_units"]) == (len(self.blocks), len(self.in_blocks))
+        assert counters["block_bytes"] == sum(self.units[u][0] for u in self.in_blocks)
+        assert counters["bytes"] == sum(self.units[u][0] for u in self.sent)
         self.verify_held(wake)
         return wake
 
@@ -177,7 +178,7 @@ class Model:
                 self.patience[link] /= 2 if self.hurry[link] < 10 else 1
                 self.hurry[link] = min(10, self.hurry[link] + 1)
                 self.yielded_now[link] = True
-        assert self.scheduler.yields >= self.yields
+        assert self.scheduler.counters()["yields"] >= self.yields
 
     def verify_release(self, unit):
         for link in self.links_of(unit):
@@ -343,4 +344,4 @@ class Cluster:
                 f"deadlock: worker {w} is left with {model.of_state('ready')} ready, {model.of_state('sent')} unanswered, "
                 f"{len(self.todo[w])} to come"
             )
-            assert len(model.sent) == self.total and not model.scheduler.yields
+            assert len(model.sent) == self.total and not model.scheduler.counters()["yields"]

@@ -94,7 +94,7 @@ def run(program, rng):
                     worker.answered[unit] += 1
                     moved = True
         if not any(worker.todo or worker.answered != worker.pushed for worker in workers):
-            return sum(worker.scheduler.yields for worker in workers)
+            return sum(worker.scheduler.counters()["yields"] for worker in workers)
         wake = min(wakes)
         t += 1e-4 if moved or wake == math.inf else max(1e-4, min(wake - t, 0.05))
     left = [([unit for unit, _ in reversed(worker.todo)], worker.scheduler.link_state(0)) for worker in workers]

@@ -143,7 +143,7 @@ def test_what_is_in_front_of_the_most_urgent_unit_is_counted():
         scheduler.ready(unit, 0, 0.0)
     assert sorted(scheduler.decide(0.0)[0]) == [1, 2, 3]
     scheduler.ready(0, 0, 1.0)
-    assert scheduler.first_ahead == 3000 + 8000 // 2
+    assert scheduler.counters()["first_ahead"] == 3000 + 8000 // 2
 
 
 def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due():
@@ -158,7 +158,8 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
         for unit in range(20, 40):
             model.ready(unit, 0, 0.0)
         sent = 4000 * len(model.decide(t)[0])
-        blocks.append((model.blocks, model.block_bytes))
+        counters = model.counters()
+        blocks.append((counters["blocks"], counters["block_bytes"]))
         return sent, model.link_state(0)["window"]
 
     blocks = []
@@ -210,8 +211,9 @@ def test_many_held_units_do_not_take_as_many_patiences():
     while wake < math.inf:
         t = wake
         _, wake = scheduler.decide(t)
-        scheduler.drained(0, 1000 * scheduler.units_released, t)
-    assert scheduler.units_released == 200 and scheduler.yields > 190 and t < 0.2, t
+        scheduler.drained(0, 1000 * scheduler.counters()["units"], t)
+    counters = scheduler.counters()
+    assert counters["units"] == 200 and counters["yields"] > 190 and t < 0.2, t
     scheduler.check()
 
 
@@ -225,10 +227,11 @@ def test_no_limit_yields_while_answers_come():
     for step in range(1000):
         t = step * 0.002
         sent += scheduler.decide(t)[0]
-        scheduler.drained(0, 1000 * scheduler.units_released, t)
+        scheduler.drained(0, 1000 * scheduler.counters()["units"], t)
         if step % 7 == 6 and sent:
             scheduler.done(sent.pop(0), t)
-    assert scheduler.units_released == 60 and not scheduler.yields
+    counters = scheduler.counters()
+    assert counters["units"] == 60 and not counters["yields"]
 
 
 def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_though_answers_are_slow():
@@ -255,7 +258,7 @@ def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_thou
                     released, wake = worker.decide(t)
                     wakes.append(wake)
                     waiting[number] -= set(released)
-                    worker.drained(0, 1000 * worker.units_released, t)
+                    worker.drained(0, 1000 * worker.counters()["units"], t)
                 if left and not waiting[1] and units not in waiting[0]:
                     left = False
                     t += slow

@@ -16,7 +16,7 @@ from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Dra
 from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
                      pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
                      pthread_create, pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, pthread_t, timespec)
-from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, LinkState, Unit, UnitState, as_dict, sending_until
+from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, Counters, LinkState, Unit, UnitState, choose_all, choose_rest, sending_until
 from .timeline cimport Recorder
 
 from .drain import tcp_sample
@@ -220,26 +220,21 @@ cdef class Driver(BlockScheduler):
         return recorder.text(n, labels)
 
     def snapshot(self) -> dict:
-        """Counters and link states at this moment."""
-        cdef int64_t iterations, units, size, blocks, block_units, block_bytes, inverted, yields, overhead, answers, ahead
-        cdef double wait, first, sending
+        """The counters, and the state of each link in ``links``, at one moment."""
+        cdef Counters counts
+        cdef int64_t overhead
+        cdef double sending
         cdef int i, n = self.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
         if states == NULL:
             raise MemoryError()
         self.acquire()
-        iterations, units, size = self.iterations, self.units_released, self.bytes_released
-        blocks, block_units, block_bytes = self.blocks, self.block_units, self.block_bytes
-        inverted, yields, overhead, answers, ahead = self.inverted_bytes, self.yields, self.overhead, self.first_answers, self.first_ahead
-        wait, first, sending = self.wait_seconds, self.first_seconds, sending_until(&self.activity, now())
+        counts, overhead, sending = self.counts, self.overhead, sending_until(&self.activity, now())
         for i in range(n):
             states[i] = self.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
-            return {"iterations": iterations, "units": units, "bytes": size, "blocks": blocks, "block_units": block_units,
-                    "block_bytes": block_bytes, "inverted_bytes": inverted, "yields": yields,
-                    "wait_seconds": wait, "sending_seconds": sending, "overhead": overhead, "first_answers": answers,
-                    "first_seconds": first, "first_ahead": ahead, "links": [as_dict(&states[i]) for i in range(n)]}
+            return {**counts, "overhead": overhead, "sending_seconds": sending, "links": [states[i] for i in range(n)]}
         finally:
             free(states)
 
@@ -349,9 +344,9 @@ cdef class Driver(BlockScheduler):
         cdef double wake
         cdef int n, i, unit
         cdef OnComplete* gate
-        n = self.choose_all(t, &wake)
+        n = choose_all(self, t, &wake)
         if self.open:
-            n = self.choose_rest(n, t)
+            n = choose_rest(self, n, t)
             wake = INFINITY
         if self.recorder is not None:
             wake = self.recorder.released(self, n, t, wake)

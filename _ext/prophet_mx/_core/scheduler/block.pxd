@@ -5,7 +5,7 @@ The paper's objects, and where they are here:
     stepwise pattern    gradients become ready several at once: Steps (steps.pxd), learned in prophet_mx/profiling
     interval A(i)       from step i to step i + 1: interval() (steps.pxd) is what is left of it
     bandwidth B         monitored, of each server's link: Link.rate (link.pxd)
-    block assembly      ready units, the most urgent first, that fit B * A(i): fits_block() (policy.pyx), assemble() (block_scheduler.pyx)
+    block assembly      ready units, the most urgent first, that fit B * A(i): fits_block() (policy.pyx), assemble() (decisions.pyx)
 
 The policy prophet-icpp21 does what the paper says. The default, prophet, departs from it:
 

@@ -18,11 +18,27 @@ cdef struct Queue:                  # what waits for a link, and for its answers
     bint yielded                    # whether its lead limit has yielded in this iteration
     GradientBlock block             # the newest
 
-cdef struct LinkState:              # a link as it was at one moment
-    Link link
-    int64_t unanswered, window, lead
+cdef struct LinkState:              # a link at one moment: a dict for Python
+    int64_t released, drained, unanswered
+    double rate, rtt
+    bint measured
+    int64_t window, lead
     double patience
     int ready
+    double backlog_seconds
+    int64_t backlog_bytes
+
+cdef struct Counters:               # since the start: a dict for Python
+    int64_t iterations
+    int64_t units, bytes            # released
+    int64_t blocks                  # gradient blocks, and what left with them
+    int64_t block_units, block_bytes
+    int64_t inverted_bytes          # released while what is more urgent waited for the same link
+    int64_t yields
+    double wait_seconds             # from ready to released, summed up
+    int64_t first_answers           # of the most urgent unit
+    double first_seconds            # from ready to answered, summed up
+    int64_t first_ahead             # bytes: see on_ready()
 
 
 cdef class BlockScheduler:
@@ -44,43 +60,26 @@ cdef class BlockScheduler:
         int64_t sequence            # numbers ready events, for policies that order by arrival
         int64_t overhead            # bytes a message costs on the wire besides its payload
         double answer_seconds       # from a release to its answer, when answers come quickly
-        # statistics
-        readonly int64_t units_released, bytes_released, inverted_bytes, yields, iterations
-        readonly int64_t blocks, block_units, block_bytes       # gradient blocks, and what left with them
-        readonly int64_t first_answers, first_ahead     # ahead: bytes, see on_ready()
-        readonly double wait_seconds, first_seconds
+        Counters counts
 
     cdef void acquire(self) noexcept
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
     cdef void on_done(self, int index, double t) noexcept nogil
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil
-    cdef int choose_all(self, double t, double* wake) noexcept nogil
-    cdef int choose_rest(self, int n, double t) noexcept nogil
     cdef LinkState state_of(self, int index) noexcept nogil
     cdef bint anything_waits(self) noexcept nogil
     cdef Heap* heap_of(self, Unit* unit) noexcept nogil
     cdef int* latest_sent(self, int link) noexcept nogil
     cdef int grow(self, int capacity) noexcept nogil
-    cdef int choose(self, double t, int changed, double* wake) noexcept nogil
-    cdef bint window_open(self, int link, int unit, double t, double* wake) noexcept nogil
-    cdef int allowed(self, Heap* heap, double t, double* wake) noexcept nogil
-    cdef bint lead_allows(self, int index, double t, double* wake) noexcept nogil
-    cdef bint quiet(self, int link, double t, double* wake) noexcept nogil
-    cdef double patience(self, int link) noexcept nogil
-    cdef void calm_down(self) noexcept nogil
-    cdef void answered(self, int link, Unit* unit, double t) noexcept nogil
-    cdef bint is_head(self, int link, int index) noexcept nogil
-    cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil
     cdef int64_t payload(self, Unit* unit) noexcept nogil
     cdef int64_t share(self, int index) noexcept nogil
     cdef int64_t cost(self, Unit* unit) noexcept nogil
     cdef int64_t unanswered_on(self, int link) noexcept nogil
     cdef int64_t sent_bytes(self, int latest) noexcept nogil
-    cdef void release(self, int index, double t) noexcept nogil
-    cdef void assemble(self, int index, double t) noexcept nogil
     cdef int need_unit(self, int unit) except -1
     cdef int need_link(self, int link) except -1
 
-cdef dict as_dict(LinkState* state)
+cdef int choose_all(BlockScheduler s, double t, double* wake) noexcept nogil
+cdef int choose_rest(BlockScheduler s, int n, double t) noexcept nogil
 cdef const char* broken(BlockScheduler s) noexcept nogil

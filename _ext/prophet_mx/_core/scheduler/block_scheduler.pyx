@@ -1,45 +1,4 @@
-"""The block scheduler: see block_scheduler.pxd for what it is.
-
-Theory of operation
--------------------
-Events come in, each with its time: ready(unit), drained(link, bytes), done(unit). decide() then says which units to release now.
-A *link* is the connection to one server. A *wide* unit (MXNet splits a large whole array over all servers) uses every link.
-
-  state   event                    next     meaning
-  IDLE    ready(u)                 READY    the gradient's bytes wait in the worker's buffer
-  READY   decide() returns u       SENT     its request may leave; the bytes count as in flight, and as unanswered
-  SENT    drained(l, n)            SENT     the peer's kernel acknowledged n bytes in all: in flight shrinks
-  SENT    done(u)                  IDLE     the server answered, so every worker has sent it; unanswered shrinks
-
-A unit is released when three things hold on each of its links:
-  drain window   in flight < min window, or in flight + unit <= block budget. Drain is known locally, so the window can be tiny, and
-                 what is urgent never queues behind much. The budget is Prophet's gradient block (block.pxd): the bytes that the
-                 link carries before the next, more urgent step is due, rate * (due - now). It only ever widens the
-                 window: a wrong prediction cannot idle the link.
-  lead limit     unanswered bytes < lead limit; else only the *head*, the earliest ready unit of the total order (round, position),
-                 may go, and only while the unanswered bytes before it in that order are under the limit; and an urgent unit, while
-                 the unanswered bytes that are more urgent are next to none: the other workers send it at once as well,
-                 so that it will be answered soon, and holding it back would keep them waiting. If the link is quiet for its
-                 patience, nothing being in flight, released or answered, the limit yields: the head may go, whatever is unanswered.
-  order          no ready unit that is more urgent waits on the same link, unless the lead limit holds that one back.
-
-Liveness: whatever is ready leaves in the end, whatever the others do and wait for. It needs only that what is in flight drains, or is
-taken to have drained (drain.pyx). Suppose a worker has ready units and releases none any more. Then nothing is in flight in the end, so
-that every window is open: a prediction that holds a unit back ends when its step is late. Answers come to an end, as there are only so
-many unanswered units, and every link stays quiet. The earliest ready unit of all, in the total order, is the head of each of its links:
-all of them yield to it. The scheduler says when: decide() returns a finite time to ask again while anything is ready. So workers that
-wait for different things go on wherever plain dist_sync, which releases everything at once, goes on.
-
-No deadlock without yields, which cost time, where workers wait for the same things: suppose every worker is stuck at its lead limit. Let u
-be the earliest unit, in the total order, that some worker sent and that is unanswered; worker w has not sent it. If u is ready at w, then
-w's head is u or earlier, nothing before it is unanswered, so w may send: contradiction. That w may send urgent units first changes
-nothing: there are only so many. If u is not ready at w, its gradient waits for answers that the worker which did send u already has; an
-answered unit was sent, and is answered, everywhere: w waits for nothing. The argument needs the order to be the same on all workers, and
-nothing else of it: round counts the requests of one unit, so workers agree on it whatever order they call in. It also holds if some
-workers have no lead limit, as those never hold u: so a worker may change its positions while it is unlimited, and be limited again once
-all have (order_exchange.py). Of w's own limits, window and policy it needs only that the limits are positive and the window opens in
-time: they may differ between workers.
-"""
+"""The block scheduler: what it keeps, its settings and its events. decisions.pyx says what leaves when, and why."""
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -50,11 +9,6 @@ from .posix cimport pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_loc
 from prophet_mx import sizes
 
 cdef double START_RATE = sizes.START_RATE
-cdef double URGENT_SHARE = 1 / 8.0  # of the lead limit: with less than this unanswered that is more urgent, a unit may go
-cdef double PATIENCE_ANSWERS = 4    # how long a link must be quiet until its lead limit yields, in quick answers
-cdef double PATIENCE_MIN = 0.02     # and in seconds: the least
-cdef double PATIENCE_MAX = 0.1      # and the most: an answer may be late because another worker waits for its own patience to end
-cdef int HURRY_MAX = 10             # the patience is halved no more often
 
 
 cdef class BlockScheduler:
@@ -67,7 +21,7 @@ cdef class BlockScheduler:
        object: the garbage collector may then run any code.
     3. A Python thread takes the lock by acquire(), and has the GIL while it holds it, or holds it without the GIL throughout.
     4. Only Python threads that have the GIL add units and change their ranks, links and policy. They may read these without the lock.
-    5. C functions read no clock, do no I/O and allocate nothing.
+    5. C functions read no clock and do no I/O. Of them grow() alone allocates.
 
     Parameters
     ----------
@@ -156,24 +110,13 @@ cdef class BlockScheduler:
         unit.urgency_minor = 0 if self.limits.by_arrival else unit.order
         self.sequence += 1
         if steps_ready(&self.steps, unit.gradient, iteration, t):
-            self.iterations += 1
-            self.calm_down()
+            self.counts.iterations += 1
+            calm_down(self)
         heap_push(self.units, self.heap_of(unit), index)
         if unit.rank == 0:
-            self.first_ahead += self.unanswered_on(unit.link)
+            self.counts.first_ahead += self.unanswered_on(unit.link)
         if unit.link != WIDE:
             backlog_begins(&self.links[unit.link], t)
-
-    cdef void calm_down(self) noexcept nogil:
-        """A new iteration has begun: links that did not yield in the one before take a halving of their patience back. Programs repeat
-        themselves, so a link that had to yield in one iteration will likely have to in the next."""
-        cdef Queue* queue
-        cdef int i
-        for i in range(self.n_links):
-            queue = &self.queues[i]
-            if queue.hurry > 0 and not queue.yielded:
-                queue.hurry -= 1
-            queue.yielded = False
 
     cdef int64_t unanswered_on(self, int link) noexcept nogil:
         """Payload bytes sent and not answered: what is in front of a unit that becomes ready now. For WIDE on all links."""
@@ -205,13 +148,13 @@ cdef class BlockScheduler:
         cdef int i
         unit.state = IDLE
         if unit.rank == 0:
-            self.first_answers += 1
-            self.first_seconds += t - unit.ready_time
+            self.counts.first_answers += 1
+            self.counts.first_seconds += t - unit.ready_time
         if unit.link == WIDE:
             for i in range(self.n_links):
-                self.answered(i, unit, t)
+                answered(self, i, unit, t)
         else:
-            self.answered(unit.link, unit, t)
+            answered(self, unit.link, unit, t)
             if self.links[unit.link].drained < unit.end:
                 self.assume_drained(unit.link, unit.end, t)
         self.answer_seconds = min(t - unit.release_time, self.answer_seconds * 17 / 16 + 1e-4)
@@ -223,165 +166,10 @@ cdef class BlockScheduler:
         if unit.sent_before >= 0:
             self.units[unit.sent_before].sent_after = unit.sent_after
 
-    cdef void answered(self, int link, Unit* unit, double t) noexcept nogil:
-        """A unit that uses the link was answered."""
-        self.queues[link].unanswered -= self.cost(unit)
-        self.queues[link].moved = t
-
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil:
         """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
         link_assume_drained(&self.links[index], &self.activity, total, t)
         backlog_may_end(&self.links[index], self.queues[index].ready.count > 0, t)
-
-    # -- decisions ---------------------------------------------------------------------------------------------------------
-
-    cdef int choose_all(self, double t, double* wake) noexcept nogil:
-        """Move every unit that may go now to SENT; their indices are in self.out, their number is returned.
-
-        *wake is when to ask again, at the latest, if nothing happens: when, at the measured rates, a window that holds something back may
-        open, or when the lead limit that does may yield. INFINITY if nothing is held back.
-        """
-        cdef int n = 0, index, changed = ALL
-        while True:
-            index = self.choose(t, changed, wake)
-            if index < 0:
-                break
-            self.release(index, t)
-            changed = self.units[index].link
-            self.out[n] = index
-            n += 1
-        return n
-
-    cdef int choose_rest(self, int n, double t) noexcept nogil:
-        """Release also whatever choose_all() held back, after the n units that it released; the number of all."""
-        cdef int i
-        for i in range(self.n_links):
-            while self.queues[i].ready.count > 0:
-                self.out[n] = self.queues[i].ready.items[0]
-                self.release(self.out[n], t)
-                n += 1
-        while self.wide.count > 0:
-            self.out[n] = self.wide.items[0]
-            self.release(self.out[n], t)
-            n += 1
-        return n
-
-    cdef int choose(self, double t, int changed, double* wake) noexcept nogil:
-        """The unit to release next, or -1: the most urgent over all open links. Only the link `changed` is not as it was in the last
-        call at the same time."""
-        cdef int i, best = -1
-        cdef int wide
-        cdef bint wide_open
-        cdef Queue* queue
-        wake[0] = INFINITY
-        wide = self.allowed(&self.wide, t, wake)
-        wide_open = wide >= 0
-        for i in range(self.n_links):
-            queue = &self.queues[i]
-            if wide >= 0 and not self.window_open(i, wide, t, wake):
-                wide_open = False
-            if changed == ALL or changed == i:
-                queue.opens = INFINITY
-                queue.candidate = self.allowed(&queue.ready, t, &queue.opens)
-                if queue.candidate >= 0 and not self.window_open(i, queue.candidate, t, &queue.opens):
-                    queue.candidate = -1
-            if queue.opens < wake[0]:
-                wake[0] = queue.opens
-            if queue.candidate >= 0 and (best < 0 or before(&self.units[queue.candidate], &self.units[best])):
-                best = queue.candidate
-        # A wide unit that only waits for a window goes before less urgent ones; one that the lead limit holds lets them pass.
-        if wide < 0:
-            return best
-        if best >= 0 and before(&self.units[best], &self.units[wide]):
-            return best
-        return wide if wide_open else -1
-
-    cdef bint window_open(self, int link, int unit, double t, double* wake) noexcept nogil:
-        """Whether the drain window lets the unit go; if not, *wake is brought forward to when it may."""
-        return self.limits.window_open(&self.limits, &self.steps, &self.links[link], self.share(unit), t, wake)
-
-    cdef int allowed(self, Heap* heap, double t, double* wake) noexcept nogil:
-        """The most urgent of these ready units if the lead limit allows it, else their head if that may go, else -1 and *wake is brought
-        forward to when the limit may yield."""
-        cdef int top, head
-        if heap.count == 0:
-            return -1
-        top = heap.items[0]
-        if self.lead_allows(top, t, wake):
-            return top
-        head = heap_head(self.units, heap)
-        return head if head != top and self.lead_allows(head, t, wake) else -1
-
-    cdef bint lead_allows(self, int index, double t, double* wake) noexcept nogil:
-        """Whether the lead limit lets this ready unit go: on each of its links, too little is unanswered, or too little that is more
-        urgent (not for every policy), or it is the head, and too little before it is unanswered or the link is quiet."""
-        cdef Unit* unit = &self.units[index]
-        cdef int64_t limit
-        cdef int i
-        unit.yielded = False
-        for i in range(self.n_links):
-            if unit.link != WIDE and unit.link != i:
-                continue
-            limit = lead_limit(&self.limits, &self.links[i], self.queues[i].largest)
-            if self.queues[i].unanswered < limit:
-                continue
-            if self.limits.urgent_passes and self.unanswered_before(i, index, True) < URGENT_SHARE * limit:
-                continue
-            if not self.is_head(i, index):
-                return False
-            if self.unanswered_before(i, index, False) < limit:
-                continue
-            if not self.quiet(i, t, wake):
-                return False
-            unit.yielded = True
-        return True
-
-    cdef bint quiet(self, int link, double t, double* wake) noexcept nogil:
-        """Whether nothing is in flight on the link and nothing has happened on it for its patience; if not, *wake is brought forward to
-        when that may be. An answer may come meanwhile, or bytes drain, that nobody tells of before: then the patience begins again."""
-        cdef double since = t if in_flight(&self.links[link]) > IDLE_SLACK else self.queues[link].moved
-        cdef double yields = since + self.patience(link)
-        if t >= yields:
-            return True
-        wake[0] = min(wake[0], yields)
-        return False
-
-    cdef double patience(self, int link) noexcept nogil:
-        """Seconds for which a link must be quiet until its lead limit yields: several times what answers take that come quickly. Each
-        yield halves it for the next one, so that many units that wait do not take as many patiences; see calm_down()."""
-        cdef double seconds = max(PATIENCE_MIN, min(PATIENCE_MAX, PATIENCE_ANSWERS * self.answer_seconds))
-        return seconds / (1 << self.queues[link].hurry)
-
-    cdef bint is_head(self, int link, int index) noexcept nogil:
-        """Whether no ready unit that uses the link comes before this one in the total order."""
-        cdef Heap* heap = &self.queues[link].ready
-        cdef int i
-        for i in range(heap.count):
-            if ordered(&self.units[heap.items[i]], &self.units[index]):
-                return False
-        for i in range(self.wide.count):
-            if ordered(&self.units[self.wide.items[i]], &self.units[index]):
-                return False
-        return True
-
-    cdef int64_t unanswered_before(self, int link, int index, bint by_urgency) noexcept nogil:
-        """Bytes sent on the link, not answered, and before the unit: by urgency, or in the total order."""
-        cdef Unit* unit = &self.units[index]
-        cdef Unit* other
-        cdef int64_t total = 0
-        cdef int i = self.queues[link].sent
-        while i >= 0:
-            other = &self.units[i]
-            if before(other, unit) if by_urgency else ordered(other, unit):
-                total += self.cost(other)
-            i = other.sent_before
-        i = self.wide_sent
-        while i >= 0:
-            other = &self.units[i]
-            if before(other, unit) if by_urgency else ordered(other, unit):
-                total += self.cost(other)
-            i = other.sent_before
-        return total
 
     cdef int64_t payload(self, Unit* unit) noexcept nogil:
         """The unit's part for each of its links."""
@@ -395,57 +183,6 @@ cdef class BlockScheduler:
         """What the unit counts for as unanswered, on each of its links. A server takes time for each message, whatever its size:
         without that, a hundred tiny ones would be nothing, and an urgent one would wait behind all of them."""
         return self.payload(unit) + self.limits.message
-
-    cdef void release(self, int index, double t) noexcept nogil:
-        cdef Unit* unit = &self.units[index]
-        cdef Heap* heap = self.heap_of(unit)
-        cdef int i
-        heap_remove(self.units, heap, unit.slot)
-        unit.state = SENT
-        unit.release_time = t
-        self.n_sent += 1
-        unit.sent_before = self.latest_sent(unit.link)[0]
-        unit.sent_after = -1
-        if unit.sent_before >= 0:
-            self.units[unit.sent_before].sent_after = index
-        self.latest_sent(unit.link)[0] = index
-        self.assemble(index, t)
-        for i in range(self.n_links):
-            if unit.link == WIDE or unit.link == i:
-                link_released(&self.links[i], &self.activity, self.share(index), t)
-                self.queues[i].unanswered += self.cost(unit)
-                self.queues[i].moved = t
-                if unit.yielded:
-                    self.queues[i].yielded = True
-                    self.queues[i].hurry = min(HURRY_MAX, self.queues[i].hurry + 1)
-                unit.end = self.links[i].released
-        self.units_released += 1
-        self.bytes_released += unit.bytes
-        self.yields += unit.yielded
-        self.wait_seconds += t - unit.ready_time
-        if unit.link != WIDE and heap.count > 0 and more_urgent(&self.units[heap.items[0]], unit):
-            self.inverted_bytes += unit.bytes
-
-    cdef void assemble(self, int index, double t) noexcept nogil:
-        """Block assembly (ICPP 2021, sec. 4): a unit that is released now leaves with the interval's block, if it fits that on each of its
-        links; the first one begins the block. Nothing is decided here: that the window lets it go was."""
-        cdef Unit* unit = &self.units[index]
-        cdef GradientBlock* block
-        cdef int i
-        unit.block = 0
-        for i in range(self.n_links):
-            if (unit.link == WIDE or unit.link == i) and not fits_block(&self.limits, &self.steps, &self.links[i], self.share(index), t):
-                return
-        for i in range(self.n_links):
-            if unit.link == WIDE or unit.link == i:
-                block = &self.queues[i].block
-                if block.number == 0 or block.iteration != self.steps.iteration or block.step != self.steps.arrived:
-                    self.blocks += 1
-                    block[0] = GradientBlock(self.blocks, self.steps.iteration, self.steps.arrived,
-                                             <int64_t>(self.links[i].rate * interval(&self.steps, t)))
-                unit.block = block.number
-        self.block_units += 1
-        self.block_bytes += unit.bytes
 
     cdef Heap* heap_of(self, Unit* unit) noexcept nogil:
         return &self.wide if unit.link == WIDE else &self.queues[unit.link].ready
@@ -589,14 +326,19 @@ cdef class BlockScheduler:
         return self.n_sent > 0 or self.wide.count > 0
 
     cdef LinkState state_of(self, int index) noexcept nogil:
-        cdef LinkState state
-        state.link = self.links[index]
-        state.unanswered = self.queues[index].unanswered
-        state.ready = self.queues[index].ready.count
-        state.window = min_window(&self.limits, &self.links[index])
-        state.patience = self.patience(index)
-        state.lead = lead_limit(&self.limits, &self.links[index], self.queues[index].largest)
-        return state
+        cdef Link* link = &self.links[index]
+        cdef Queue* queue = &self.queues[index]
+        return LinkState(link.released, link.drained, queue.unanswered, link.rate, link.rtt, link.measured,
+                         min_window(&self.limits, link), lead_limit(&self.limits, link, queue.largest), patience(self, index),
+                         queue.ready.count, link.backlog_seconds, link.backlog_bytes)
+
+    def counters(self) -> dict:
+        """What was counted so far."""
+        cdef Counters counts
+        self.acquire()
+        counts = self.counts
+        pthread_mutex_unlock(&self.lock)
+        return counts
 
     def unit_facts(self, int index) -> dict:
         """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, ``rank`` (0: the most urgent)."""
@@ -629,14 +371,6 @@ cdef class BlockScheduler:
         if not 0 <= link < self.n_links:
             raise ValueError(f"link {link}: there are {self.n_links}")
         return 0
-
-
-cdef dict as_dict(LinkState* state):
-    cdef Link* link = &state.link
-    return {"released": link.released, "drained": link.drained, "unanswered": state.unanswered, "rate": link.rate, "rtt": link.rtt,
-            "measured": bool(link.measured), "window": state.window, "lead": state.lead,
-            "patience": state.patience, "ready": state.ready,
-            "backlog_seconds": link.backlog_seconds, "backlog_bytes": link.backlog_bytes}
 
 
 cdef int grow_ints(int** items, int capacity) noexcept nogil:

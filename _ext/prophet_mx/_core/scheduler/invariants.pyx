@@ -61,7 +61,7 @@ cdef const char* broken_link(BlockScheduler s, int index) noexcept nogil:
         return b"a link's unanswered bytes do not add up"
     if s.links[index].drained < 0 or in_flight(&s.links[index]) < 0:
         return b"a link has drained more than was released"
-    if s.queues[index].hurry < 0 or not s.patience(index) > 0:
+    if s.queues[index].hurry < 0 or not patience(s, index) > 0:
         return b"a link has no patience"
     if not s.links[index].rate > 0:
         return b"a link has no rate"

@@ -40,8 +40,8 @@ cdef object row_of(policy):
 
 # -- sizes ---------------------------------------------------------------------------------------------------------------------------
 
-cdef int64_t unit_bytes(Limits* limits, Link* link) noexcept nogil:
-    """The layout's unit; where gradients stay whole, what the link carries in a given time."""
+cdef int64_t window_unit(Limits* limits, Link* link) noexcept nogil:
+    """The unit that windows and blocks are measured in: a slice, or, where gradients stay whole, what the link carries in a given time."""
     cdef double size = link.rate * UNIT_SECONDS
     if limits.unit > 0:
         return limits.unit
@@ -52,7 +52,7 @@ cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil:
     """Bytes in flight below which the drain window is open: see prophet_mx/sizes.py."""
     if limits.fixed_window > 0:
         return limits.fixed_window
-    return <int64_t>(unit_bytes(limits, link) + link.rate * (link.rtt + REACTION))
+    return <int64_t>(window_unit(limits, link) + link.rate * (link.rtt + REACTION))
 
 
 cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil:
@@ -64,7 +64,7 @@ cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept no
         return limits.fixed_lead
     if limits.lead > 0:
         return limits.lead
-    unit = unit_bytes(limits, link)
+    unit = window_unit(limits, link)
     limit = 2 * min_window(limits, link) + unit + <int64_t>(LEAD_MESSAGES * limits.message)
     # Of gradients that stay whole, one must be able to leave while the one before it is answered.
     return max(limit, 2 * largest + <int64_t>(link.rate * link.rtt))
@@ -84,7 +84,7 @@ cdef double interval_bytes(Limits* limits, Steps* steps, Link* link, double t) n
     seconds = interval(steps, t)
     if seconds <= 0:
         return -1
-    return min(link.rate * seconds, limits.block_units * unit_bytes(limits, link))
+    return min(link.rate * seconds, limits.block_units * window_unit(limits, link))
 
 
 cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noexcept nogil:
@@ -92,7 +92,7 @@ cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noe
     if not limits.widens or steps.n_steps == 0 or limits.fixed_window > 0:
         return 0
     if not steps_to_come(steps):
-        return limits.block_units * unit_bytes(limits, link)
+        return limits.block_units * window_unit(limits, link)
     return max(0, interval_bytes(limits, steps, link, t))
 
 

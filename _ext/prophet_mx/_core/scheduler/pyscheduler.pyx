@@ -37,7 +37,7 @@ cdef class Scheduler(BlockScheduler):
     def decide(self, double t):
         """The units to release now, in order, and when to ask again (seconds; inf: at the next event)."""
         cdef double wake
-        cdef int n = self.choose_all(t, &wake)
+        cdef int n = choose_all(self, t, &wake)
         return [self.out[i] for i in range(n)], wake
 
     def sending(self, double t) -> float:
@@ -46,8 +46,7 @@ cdef class Scheduler(BlockScheduler):
 
     def link_state(self, int link) -> dict:
         self.need_link(link)
-        cdef LinkState state = self.state_of(link)
-        return as_dict(&state)
+        return self.state_of(link)
 
     def unit_state(self, int unit) -> str:
         self.need_unit(unit)
