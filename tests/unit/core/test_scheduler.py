@@ -244,7 +244,7 @@ def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_thou
         for worker in workers:
             for unit in range(units + 1):
                 worker.add_unit(1000, 0, unit, position=unit)
-        t, sent, took = 0.0, [0, 0], []
+        t, took = 0.0, []
         for iteration in range(20):
             began = t
             first, second = workers if iteration % 2 else workers[::-1]
