@@ -1,7 +1,4 @@
-"""How many bytes of each link have drained: asked of the kernel, fed from outside, or predicted.
-
-Contract: everything is called with the driver's lock held, and tells the scheduler what it finds out.
-"""
+"""How many bytes of each link have drained: see drain.pxd."""
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t
 from libc.stdlib cimport calloc, free
@@ -71,7 +68,13 @@ def tcp_sample(int fd) -> tuple:
 # -- all links -----------------------------------------------------------------------------------------------------------------------
 
 cdef class Drain:
-    """The meters of a scheduler's links. It predicts, unless another source is set."""
+    """The meters of a scheduler's links. It predicts, unless another source is set.
+
+    Contract:
+
+    1. All functions are called with the lock of the scheduler `s` held, and tell it what they find out.
+    2. The kernel is asked by getsockopt() and ioctl(), which do not block.
+    """
 
     def __cinit__(self, int links):
         self.n_links = links
@@ -207,7 +210,7 @@ cdef class Drain:
             messages = meter.messages - meter.quiet_messages
             if meter.quiet_written >= 0 and messages > 0:
                 cost = <double>(written - meter.quiet_written - (s.links[i].released - meter.quiet_released)) / messages
-                cost += s.overhead                   # `released` counted the old estimate already
+                cost += s.overhead                      # `released` counted the old estimate already
                 if 0 <= cost <= OVERHEAD_MAX:
                     total += cost
                     n += 1

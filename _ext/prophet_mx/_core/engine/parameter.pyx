@@ -8,8 +8,6 @@
 
 A large buffer is packed and unpacked in chunks, of one slice or several each: the first slice leaves when it is here, and what has come
 back need not wait for the last. Where only the whole of the caller's array can be copied (copies.pyx), all chunks wait for that.
-
-Nothing here waits: every call returns once its ops are on the engine, which orders them by the arrays they name.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -35,6 +33,12 @@ cdef struct Chunk:                  # neighbouring parts that are copied at once
 
 cdef class Parameter:
     """The data path of one parameter.
+
+    Contract:
+
+    1. The caller's thread alone calls, with the GIL.
+    2. No call waits. Each returns once its ops are on the engine, which orders them by the arrays that they name.
+    3. Whoever makes a parameter keeps the store and all arrays alive: a parameter has their handles only.
 
     Parameters
     ----------

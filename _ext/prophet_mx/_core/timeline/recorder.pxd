@@ -1,10 +1,4 @@
-"""The timeline's recorder: what happened to every unit, kept in a buffer of fixed size until a Python thread asks for it as text.
-
-Contract: all functions but text() are called with the driver's lock held, and cost some stores. Nothing is formatted, allocated (but for
-new units) or written by them. Where the buffer is full, events are counted as lost.
-
-Wire times are an approximation: drain is sampled, and between two samples the link is taken to carry bytes at an even rate.
-"""
+"""The timeline's recorder: what happened to every unit, kept in a buffer of fixed size until a Python thread asks for it as text."""
 from libc.stdint cimport int64_t
 
 from .scheduler cimport BlockScheduler, GradientBlock, Unit

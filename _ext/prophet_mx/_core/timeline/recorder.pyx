@@ -1,4 +1,4 @@
-"""The timeline's recorder: see recorder.pxd for its contract."""
+"""The timeline's recorder: see recorder.pxd."""
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
@@ -13,6 +13,15 @@ cdef double COUNTER_SECONDS = 0.002     # between two values of a link's counter
 
 cdef class Recorder:
     """Records what a driver does. Install it with :meth:`Driver.record_timeline`.
+
+    Contract:
+
+    1. C functions but text() are called with the driver's lock held, and cost some stores. They format and write nothing, and allocate
+       for new units only.
+    2. exchange(), and then text(), are called by one thread at a time.
+    3. Where the buffer is full, events are counted as lost.
+
+    Wire times are an approximation: drain is sampled, and between two samples the link is taken to carry bytes at an even rate.
 
     Parameters
     ----------
