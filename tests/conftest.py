@@ -24,6 +24,10 @@ from benchmarks.testbed.network import needed_privileges  # noqa: E402
 pytest_plugins = ["support.rules"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rewrite-plans", action="store_true", help="write the golden plans of unit/planning/plans anew")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     if find_spec("prophet_mx._core.engine") is None:
         raise pytest.UsageError(

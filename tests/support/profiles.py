@@ -29,6 +29,22 @@ def network_like() -> GradientProfile:
     return scaled_to_rho(profile, 59e6, 0.95)
 
 
+def transformer(layers: int, width: int, vocabulary: int, tokens: int) -> GradientProfile:
+    """An encoder like BERT on sequences of so many tokens: a large embedding that forward needs first, then layers that are all alike."""
+    block = [("query", width), ("key", width), ("value", width), ("attention", width), ("wide", 4 * width), ("narrow", 4 * width)]
+    sizes = [("word_embedding", vocabulary * width, 0), ("position_embedding", 4 * tokens * width, 0)]
+    for layer in range(layers):
+        for name, outputs in block:
+            sizes.append((f"layer{layer}_{name}_weight", width * outputs, 2 * tokens * width * outputs))
+            sizes.append((f"layer{layer}_{name}_bias", width if name == "narrow" else outputs, 0))
+        sizes += [(f"layer{layer}_norm{place}_{name}", width, 20 * tokens * width) for place in range(2) for name in ("gamma", "beta")]
+    total = 3 * sum(work for _, _, work in sizes)
+    gradients = [Gradient(name, 4 * elements, work / total, 2 * work / total) for name, elements, work in sizes]
+    per_layer = (len(sizes) - 2) // layers
+    steps = [list(range(first, first + per_layer)) for first in reversed(range(2, len(sizes), per_layer))]
+    return GradientProfile("transformer", gradients, [*steps, [0, 1]])
+
+
 def profile_of(ready: Sequence[float], sizes: Optional[Sequence[int]] = None) -> GradientProfile:
     """What one iteration with these ready times makes."""
     names = [f"layer{index}" for index in range(len(ready))]
