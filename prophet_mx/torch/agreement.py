@@ -19,7 +19,7 @@ from ..planning.collectives import CollectiveCost, CollectiveUnit, Gradient, sta
 from ..policies import OFF
 from ..profiling.gradient_profile import GradientProfile
 from ..quantities import format_rate
-from .reducer import OUTSTANDING
+from .strategies import OUTSTANDING
 from .streams import streams_of
 from .tracked import Tracked
 

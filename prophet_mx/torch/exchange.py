@@ -1,27 +1,19 @@
-"""From gradients to updates: what backward, ``step()`` and ``zero_grad()`` do to each parameter, and who waits for what.
+"""From gradients to updates: what backward, ``step()`` and ``zero_grad()`` do to all parameters, and who waits for what.
 
-=========== =============================================== ==================================================
-a parameter  meaning                                         left by
-=========== =============================================== ==================================================
-IDLE         nothing under way, plain                        backward: its gradient goes into the flat buffer
-SUMMING      the sum is under way; ``grad`` waits for it     ``step()``
-STEPPING     the update is under way; every use waits        the first use
-=========== =============================================== ==================================================
+The states of one parameter, and what changes them, are in tracked.py.
 """
 
 import logging
 import time
-import weakref
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
 from ..errors import CollectiveError
 from .agreement import Plan
-from .guards import give_own_memory, guard, plainly, unguard
-from .rounds import Channel, Rounds
-from .streams import Streams
-from .tracked import CLEARED, IDLE, KEPT, STEPPING, SUMMING, ZEROED, Tracked
+from .guards import plainly
+from .reducer import Channel, Rounds
+from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
 
 logger = logging.getLogger("prophet_mx")
@@ -66,7 +58,7 @@ class Exchange:
         self.synchronize()
         self.release_all()
         for tracked in self.tracked:
-            if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
+            if tracked.hidden:
                 self.expose(tracked)
             self.rounds.await_sum(tracked)
 
@@ -74,8 +66,7 @@ class Exchange:
 
     def contribute(self, tracked: Tracked) -> None:
         """Backward has added to ``grad`` of this parameter. Called by autograd, perhaps in a thread of its own."""
-        tracked.ready = time.perf_counter()
-        tracked.touched = True
+        tracked.reach(time.perf_counter())
         if tracked.stage == STEPPING:
             self._was_not_seen(tracked)
         if not self.reducing:
@@ -119,18 +110,13 @@ class Exchange:
         with plainly():
             fresh = tracked.param.grad
             assert fresh is not None
-            if tracked.exposed or tracked.zero == CLEARED:
-                return fresh
-            return self.rounds.sum_of(tracked).add_(fresh)
+            return tracked.sum().add_(fresh) if tracked.slot == HIDDEN else fresh
 
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
         if tracked.stage == SUMMING:
             self.rounds.await_sum(tracked)
-            merged = self._merged(tracked)
-            with plainly():
-                tracked.param.grad = merged
-            tracked.exposed, tracked.zero = True, KEPT
+            tracked.hold(self._merged(tracked))
 
     def _refuse(self, tracked: Tracked, gradient: torch.Tensor) -> None:
         if gradient.layout is not torch.strided:
@@ -158,15 +144,10 @@ class Exchange:
             return
         self.rounds.end()
         if self.recording or self.sampling:
-            if self._streams is not None:
-                self._note_ready(self._streams)
-            self.samples.append([tracked.ready if not tracked.absent else None for tracked in self.tracked])
-
-    def _note_ready(self, streams: Streams) -> None:
-        """On an accelerator gradients are ready when it has made them, not when the hook of each ran."""
-        seconds = streams.seconds([tracked.mark for tracked in self.tracked])
-        for tracked, moment in zip(self.tracked, seconds or []):
-            tracked.ready = moment
+            # On an accelerator gradients are ready when it has made them, not when the hook of each ran.
+            seconds = None if self._streams is None else self._streams.seconds([tracked.mark for tracked in self.tracked])
+            moments = seconds or [tracked.ready for tracked in self.tracked]
+            self.samples.append([None if tracked.absent else moment for tracked, moment in zip(self.tracked, moments)])
 
     def begin_forward(self) -> None:
         """The model's forward begins: what backward had to contribute has been contributed."""
@@ -174,8 +155,7 @@ class Exchange:
         self._settling = False
         with plainly():
             for tracked in self.tracked:
-                gradient = tracked.param.grad
-                tracked.before = None if gradient is None or gradient is tracked.view else weakref.ref(gradient)
+                tracked.forward_begins()
         self.uses.clear()
         for tracked in self.unseen:
             if tracked.stage == STEPPING:
@@ -185,32 +165,31 @@ class Exchange:
 
     def _summed(self, tracked: Tracked) -> None:
         """The sum of a parameter is there. In the landing thread, which holds the lock."""
-        if tracked.pending:
+        if tracked.update is not None:
             self._ripe(tracked)
 
     def _ripe(self, tracked: Tracked) -> None:
         """The sum of a parameter whose update is asked for is there. The lock is held."""
         if tracked.absent and tracked.gradient is tracked.view:  # no rank has used it
-            tracked.gradient, tracked.pending = None, False
+            tracked.cancel()
             return
         self.updater.ripe(tracked)
 
     def _say_ripe(self, tracked: Sequence[Tracked]) -> None:
         """Say so again, under the lock: a signal's handler may wait for what the step() that it interrupts has not said yet."""
         for each in tracked:
-            if each.pending and not each.unlanded:
+            if each.update is not None and not each.unlanded:
                 self._ripe(each)
 
     def release(self, tracked: Tracked) -> None:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
         with self.waiting.condition:  # other threads, and signals' handlers, may do the same
-            if tracked.pending:
+            if tracked.update is not None:
                 self._say_ripe([tracked])
-                self.waiting.until(lambda: not tracked.pending, lambda: f"the gradients of {tracked.name!r} of all ranks")
+                self.waiting.until(lambda: tracked.update is None, lambda: f"the gradients of {tracked.name!r} of all ranks")
             if tracked.stage != STEPPING:
                 return
-            unguard(tracked)
-            tracked.zero, tracked.gradient = KEPT, None
+            tracked.release()
         if self.recording:
             self.uses.append(tracked)
 
@@ -224,19 +203,16 @@ class Exchange:
             self._gradients_were_read = True
             logger.info("gradients are read before step(), as for clipping: each iteration waits there until all sums have arrived")
         self.rounds.await_sum(tracked)
-        if not tracked.exposed and not tracked.absent:
-            with plainly():
-                tracked.param.grad = self.rounds.sum_of(tracked)
-        tracked.exposed = True
+        tracked.show()
 
     def settle_gradient(self, tracked: Tracked) -> None:
         """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
         if tracked.stage == STEPPING:
             self.release(tracked)
-        elif tracked.stage == SUMMING and not tracked.exposed and tracked.zero != CLEARED:
+        elif tracked.hidden:
             self.expose(tracked)
         self.rounds.await_sum(tracked)
-        give_own_memory(tracked, self)
+        tracked.give_own_memory()
 
     def gather(self) -> None:
         """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain."""
@@ -244,14 +220,13 @@ class Exchange:
         self.end_round()
         for tracked in self.tracked:
             if tracked.group is not None and tracked.stage == SUMMING:
-                if not tracked.exposed and tracked.zero != CLEARED:
+                if tracked.hidden:
                     self.expose(tracked)
-                unguard(tracked)
-                tracked.zero = KEPT
+                tracked.settle()
 
     def under_way(self) -> bool:
         """Whether collectives have been started, or updates asked for, that are not done."""
-        return any(tracked.pending or tracked.unlanded and self.rounds.number for tracked in self.tracked)
+        return any(tracked.update is not None or tracked.unlanded and self.rounds.number for tracked in self.tracked)
 
     def in_backward(self) -> bool:
         """Whether a backward pass has begun and not given all gradients: it raised."""
@@ -262,11 +237,11 @@ class Exchange:
         with self.waiting.condition:
             self._say_ripe(self.tracked)
         self.waiting.until(
-            lambda: not any(tracked.pending for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
+            lambda: all(tracked.update is None for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
         )
 
     def _first_pending(self) -> str:
-        return repr(next((tracked.name for tracked in self.tracked if tracked.pending), "a parameter"))
+        return repr(next((tracked.name for tracked in self.tracked if tracked.update is not None), "a parameter"))
 
     def release_all(self) -> None:
         """All updates done, and all parameters that have no sum under way plain."""
@@ -281,57 +256,38 @@ class Exchange:
         self.waiting.check()
         self.end_round()
         update = Update(optimizer, None if self._streams is None else self._streams.marks())
-        members: List[Tracked] = []
+        members: List[Tuple[Tracked, torch.Tensor]] = []
         for tracked in self.tracked:
             if tracked.group is None:
                 continue
             gradient = self._gradient_for_step(tracked)
-            if gradient is None:
-                if tracked.stage == SUMMING:
-                    unguard(tracked)
-                continue
-            tracked.gradient, tracked.update = gradient, update
-            members.append(tracked)
+            if gradient is not None:
+                members.append((tracked, gradient))
+            elif tracked.stage == SUMMING:
+                tracked.settle()
         if self.recording and self.uses:
             self.last_uses, self.uses = self.uses, []
         with self.waiting.condition:
-            for tracked in members:
-                tracked.zero = KEPT
-                tracked.pending = True  # before the guard: a signal's handler that reads it takes the guard away if nothing is pending
-                guard(tracked, STEPPING)
-                if tracked.pending and not tracked.unlanded:
+            for tracked, gradient in members:
+                tracked.ask(update, gradient)
+                if tracked.update is not None and not tracked.unlanded:  # a signal's handler may have waited for it
                     self._ripe(tracked)
 
     def _gradient_for_step(self, tracked: Tracked) -> Optional[torch.Tensor]:
         """What the update is to use; None if ``grad`` is None."""
-        if tracked.stage == SUMMING:
-            if tracked.zero == CLEARED:
-                return None
-            if not tracked.exposed:
-                return tracked.view
-            with plainly():
-                return tracked.param.grad
+        if tracked.stage != IDLE and tracked.slot == CLEARED:
+            return None
+        if tracked.hidden:
+            return tracked.view
         if tracked.stage == STEPPING:
-            if tracked.zero == CLEARED:
-                return None
             self.release(tracked)
-        return tracked.param.grad
+        with plainly():
+            return tracked.param.grad
 
     def clear(self, tracked: Tracked) -> None:
         """``grad`` is None from now on; an update under way still has it."""
         with self.waiting.condition:
-            self._clear(tracked)
-
-    def _clear(self, tracked: Tracked) -> None:
-        """The lock is held."""
-        if tracked.stage == IDLE:
-            tracked.param.grad = None
-            return
-        tracked.zero = CLEARED
-        tracked.exposed = False
-        if not tracked.pending:
-            with plainly():
-                tracked.param.grad = None
+            tracked.clear()
 
     def zero_grad(self, set_to_none: bool) -> None:
         """As of an optimizer, without waiting for updates."""
@@ -340,13 +296,11 @@ class Exchange:
         if set_to_none:
             with self.waiting.condition:
                 for tracked in mine:
-                    self._clear(tracked)
+                    tracked.clear()
             return
         for tracked in mine:
             with self.waiting.condition:
-                later = tracked.pending
-                if later and tracked.zero == KEPT:
-                    tracked.zero = ZEROED
+                later = tracked.zero_later()
             if not later:
                 gradient: Any = tracked.param.grad
                 if gradient is not None:
@@ -365,7 +319,7 @@ class Exchange:
 
     def _not_done(self) -> bool:
         between = not self.in_backward() and torch._C._current_graph_task_id() == -1  # type: ignore[attr-defined]
-        return any(tracked.pending or between and tracked.unlanded for tracked in self.tracked)
+        return any(tracked.update is not None or between and tracked.unlanded for tracked in self.tracked)
 
     def let_go(self) -> None:
         """After a fork, in this process."""
@@ -375,11 +329,11 @@ class Exchange:
         """In a forked child: all is as after :meth:`ScheduledOptimizer.close`, but that what was not there at the fork is an error."""
         self.waiting.leave()
         for tracked in self.tracked:
-            if tracked.pending or tracked.unlanded or tracked.stage == SUMMING and self.in_backward():
+            if tracked.update is not None or tracked.unlanded or tracked.stage == SUMMING and self.in_backward():
                 continue
-            if tracked.stage == SUMMING and tracked.zero != CLEARED and not tracked.exposed:
+            if tracked.hidden:
                 self.expose(tracked)
-            unguard(tracked)
+            tracked.leave()
 
     def close(self, patience: float) -> bool:
         """End the threads; False if they have not ended within ``patience`` seconds each."""

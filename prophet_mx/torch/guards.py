@@ -12,61 +12,63 @@ A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next 
 gives it memory of its own. A gradient that nobody uses costs nothing, as the flat buffer is used again.
 """
 
-import sys
-from typing import Any, Callable, Dict, Iterable, List, Protocol, Tuple
+from typing import Any, Callable, Dict, Iterable, Optional, Protocol
 
 import torch
 from torch import nn
 
-from .tracked import CLEARED, IDLE, KEPT, STEPPING, Tracked
-
 plainly = torch._C.DisableTorchFunctionSubclass  # a context in which guards do not act, for this thread
 
 
-class Owner(Protocol):
-    """What guards ask of the exchange; all of it may wait, in the caller's thread."""
+class Watched(Protocol):
+    """What guards ask about a parameter, in the thread that uses it. All of it but ``updating`` may wait."""
 
-    def release(self, tracked: Tracked) -> None:
+    @property
+    def updating(self) -> bool:
+        """Whether the value is not to be used before :meth:`await_update`."""
+
+    def await_update(self) -> None:
         """Return when the update is done; the parameter is plain then."""
 
-    def expose(self, tracked: Tracked) -> None:
-        """Return when the sum is there and in the parameter's own ``grad``."""
+    def read_grad(self) -> Optional[torch.Tensor]:
+        """What ``grad`` is to be."""
 
-    def clear(self, tracked: Tracked) -> None:
-        """``grad`` is None from now on; an update that is under way still uses it."""
+    def write_grad(self, value: Optional[torch.Tensor]) -> None:
+        """``grad`` is this from now on."""
 
-    def settle_gradient(self, tracked: Tracked) -> None:
-        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
-
-
-_owners: Dict[int, Tuple[Tracked, "Owner"]] = {}  # by id of the parameter, and of a guarded gradient; both outlive their entry
+    def await_own_memory(self) -> None:
+        """Return when sum and update are done, and what the program holds of the gradient in the flat buffer has memory of its own."""
 
 
-def register(tracked: Tracked, owner: Owner) -> None:
-    """From now on uses of this parameter, while guarded, ask ``owner``."""
-    _owners[id(tracked.param)] = tracked, owner
+_watched: Dict[int, Watched] = {}  # by id of the parameter, and of a guarded gradient; both outlive their entry
 
 
-def unregister(tracked: Tracked) -> None:
+def register(param: nn.Parameter, watched: Watched) -> None:
+    """From now on uses of this parameter, while guarded, ask ``watched``."""
+    _watched[id(param)] = watched
+
+
+def unregister(param: nn.Parameter) -> None:
     """The parameter is no longer scheduled."""
-    _owners.pop(id(tracked.param), None)
+    _watched.pop(id(param), None)
 
 
 def is_tracked(param: torch.Tensor) -> bool:
-    """Whether another optimizer schedules this parameter."""
-    return id(param) in _owners
+    """Whether an optimizer schedules this parameter."""
+    return id(param) in _watched
 
 
-def guard(tracked: Tracked, stage: int) -> None:
-    """Nothing may look at this parameter from now on without waiting for what ``stage`` says."""
-    tracked.stage = stage
-    tracked.param.__class__ = GuardedParameter
+def guard_gradient(view: torch.Tensor, watched: Watched) -> None:
+    """Uses of this gradient in the flat buffer ask ``watched`` first, until :func:`unguard_gradient`."""
+    _watched[id(view)] = watched
+    view.__class__ = GuardedGradient
 
 
-def unguard(tracked: Tracked) -> None:
-    """Reading this parameter no longer has to wait for anything."""
-    tracked.stage = IDLE
-    tracked.param.__class__ = nn.Parameter
+def unguard_gradient(view: torch.Tensor) -> None:
+    """It is a plain tensor again."""
+    if type(view) is GuardedGradient:
+        view.__class__ = torch.Tensor
+        _watched.pop(id(view), None)
 
 
 class GuardedParameter(nn.Parameter):
@@ -118,15 +120,15 @@ def wait_for(values: Iterable[Any]) -> int:
     for value in values:
         kind = type(value)
         if kind is GuardedParameter:
-            tracked, owner = _owners[id(value)]
-            if tracked.stage == STEPPING:
-                owner.release(tracked)
+            watched = _watched[id(value)]
+            if watched.updating:
+                watched.await_update()
             else:
                 left += 1
         elif kind is GuardedGradient:
-            entry = _owners.get(id(value))
+            entry = _watched.get(id(value))
             if entry is not None:  # else another thread was here before
-                entry[1].settle_gradient(entry[0])
+                entry.await_own_memory()
         elif kind in (list, tuple):
             left += wait_for(value)
         elif kind is dict:
@@ -134,96 +136,16 @@ def wait_for(values: Iterable[Any]) -> int:
     return left
 
 
-def guard_gradient(tracked: Tracked, owner: Owner) -> None:
-    """Uses of the view ask ``owner`` first, until :func:`unguard_gradient`."""
-    _owners[id(tracked.view)] = tracked, owner
-    tracked.view.__class__ = GuardedGradient
-
-
-def unguard_gradient(tracked: Tracked) -> None:
-    """The view is a plain tensor again."""
-    if type(tracked.view) is GuardedGradient:
-        tracked.view.__class__ = torch.Tensor
-        _owners.pop(id(tracked.view), None)
-
-
-def _references(holder: List[torch.Tensor]) -> int:
-    return sys.getrefcount(holder[0])
-
-
-def _memory_references(tensor: torch.Tensor) -> int:
-    count = getattr(torch._C, "_storage_Use_Count", None)
-    return sys.maxsize if count is None else int(count(tensor.untyped_storage()._cdata))
-
-
-_ALONE = _references([torch.empty(1)])  # of what one list or attribute refers to
-_MEMORY_ALONE = min(_memory_references(torch.empty(1)), sys.maxsize - 1)
-
-
-def held_elsewhere(gradient: List[torch.Tensor], tracked: Tracked) -> bool:
-    """Whether anything but this list refers to the one tensor in it, or, if it was ``grad`` before backward, to its memory.
-
-    With the guards off. The memory of a gradient that backward has just made has references of PyTorch's own.
-    """
-    if _references(gradient) > _ALONE:
-        return True
-    was_there = tracked.before is not None and tracked.before() is gradient[0]
-    return was_there and _memory_references(gradient[0]) > _MEMORY_ALONE
-
-
-def lent(tracked: Tracked) -> bool:
-    """Whether the program holds the tensor in the flat buffer."""
-    return sys.getrefcount(tracked.view) > _ALONE
-
-
-def give_own_memory(tracked: Tracked, owner: Owner) -> None:
-    """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view."""
-    with plainly():
-        gradient = tracked.view
-        unguard_gradient(tracked)
-        tracked.view = view_like(gradient, gradient, gradient.storage_offset())
-        gradient.set_(gradient.clone(memory_format=torch.preserve_format))  # type: ignore[call-overload]
-        guard_gradient(tracked, owner)
-
-
-def view_like(flat: torch.Tensor, shape: torch.Tensor, offset: int) -> torch.Tensor:
-    """A tensor on the memory of ``flat``, in the shape and strides of another. Not a view to autograd, as its memory may change."""
-    return flat.new_empty(0).set_(flat.untyped_storage(), offset, shape.shape, shape.stride())  # type: ignore[call-overload,no-any-return]
-
-
 def _get(param: nn.Parameter, *_: Any) -> Any:
-    tracked, owner = _owners[id(param)]
-    if tracked.zero == CLEARED:
-        return None
-    if tracked.stage == STEPPING:
-        if tracked.gradient is tracked.view and not tracked.absent:
-            return tracked.view
-        owner.release(tracked)
-        return param.grad
-    if not tracked.exposed:
-        owner.expose(tracked)
-    with plainly():
-        return param.grad
+    return _watched[id(param)].read_grad()
 
 
 def _set(param: nn.Parameter, value: Any) -> None:
-    tracked, owner = _owners[id(param)]
-    if tracked.stage == STEPPING and value is None:
-        owner.clear(tracked)
-        return
-    if tracked.stage == STEPPING:
-        owner.release(tracked)
-        param.grad = value
-        return
-    if not tracked.exposed and value is not None:
-        owner.expose(tracked)
-    tracked.exposed, tracked.zero = value is not None, CLEARED if value is None else KEPT
-    with plainly():
-        param.grad = value
+    _watched[id(param)].write_grad(value)
 
 
 def _delete(param: nn.Parameter) -> None:
-    _set(param, None)
+    _watched[id(param)].write_grad(None)
 
 
 _T: Any = torch.Tensor

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ConfigError
 from .exchange import Exchange
-from .tracked import STEPPING, Tracked
+from .tracked import Tracked
 
 BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as DistributedDataParallel has it
 
@@ -153,7 +153,7 @@ def _after(wait: Callable[..., None], call: Callable[..., Any]) -> Callable[...,
 def _waits_for(tracked: Sequence[Tracked], exchange: Exchange) -> Callable[..., None]:
     def before_forward(*_: Any) -> None:
         for each in tracked:
-            if each.stage == STEPPING:
+            if each.updating:
                 exchange.release(each)
 
     return before_forward

@@ -21,11 +21,11 @@ from ..threads import in_own_thread, start_thread
 from . import agreement, refusals
 from .ending import EXIT_PATIENCE, end_at_exit, ended, wait_in_time
 from .exchange import Exchange
-from .guards import register, unguard, unguard_gradient, unregister
 from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
 from .monitor import Monitor, Stats
-from .rounds import Channel
+from .reducer import Channel
+from .strategies import AllReduce
 from .streams import streams_of
 from .tracked import Tracked
 from .waiting import Waiting
@@ -101,11 +101,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         waiting = Waiting(config, dist.get_rank())
         self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
         streams = streams_of(each.param for each in tracked)
-        self._exchange = Exchange(tracked, Channel(self._group, waiting, self._monitor.traffic, streams, unused))
+        self._exchange = Exchange(tracked, Channel(AllReduce(self._group), waiting, self._monitor.traffic, streams, unused))
         self._exchange.install(plan)
         self._find_groups()
         for each in tracked:
-            register(each, self._exchange)
+            each.watch(self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
         self._learner = Learner(self._exchange, planner, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
@@ -268,9 +268,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._finalizer.detach()
         self._model.close()
         for each in exchange.tracked if exchange is not None else ():
-            unguard_gradient(each)
-            if type(each.param) is nn.Parameter:
-                unregister(each)  # else using it raises
+            each.unwatch()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
@@ -335,9 +333,8 @@ class Parts(NamedTuple):
                 agreement.give_up_group(group)
         self.monitor.close()
         for each in self.exchange.tracked:
-            unguard(each)
-            unregister(each)
-            unguard_gradient(each)
+            each.leave()
+            each.unwatch()
 
 
 def _dropped(parts: Parts) -> None:

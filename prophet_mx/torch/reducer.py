@@ -1,29 +1,217 @@
-"""Two threads that reduce units in one order: one starts collectives as units become ready, the other sees them land.
+"""Rounds of reductions: who contributes what, in which order units are reduced, and whose sum is there.
 
-The order is the same on all ranks and repeats without an end, one *round* for each backward pass that is reduced. There is no barrier
-between rounds. Contract: a unit is made ready only after it has landed from the round before.
+A *round* is one pass through the order of units. Each backward pass that is reduced is one round, on every rank; a parameter contributes
+to a round once. So the ranks start the same collectives in the same order, however their backward passes are timed. There is no barrier
+between rounds.
+
+:class:`Rounds` knows parameters. :class:`Reducer` knows flat units alone. It has two threads: one starts collectives as units become
+ready, the other sees them land. Contract: a unit is made ready only after it has landed from the round before.
 """
 
 import contextlib
 import threading
 import time
 from queue import SimpleQueue
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
-import torch.distributed as dist
 
+from ..errors import CollectiveError
+from ..monitoring.round_recorder import UnitFacts
 from ..monitoring.traffic import Traffic
 from ..threads import start_thread
-from .guards import view_like
+from .agreement import Plan
+from .flat import lay_out
+from .guards import plainly
+from .strategies import OUTSTANDING, Strategy
 from .streams import Streams
+from .tracked import IDLE, OWN, STEPPING, Owner, Tracked
+from .waiting import Waiting
 
-OUTSTANDING = 3  # collectives that are under way at a time
 LEAST_SECONDS = 0.1  # of full use that tell a rate
+LISTED = 8  # parameters in a message
+
+
+class Channel(NamedTuple):
+    """What the collectives of one optimizer go through, and who is told of them.
+
+    Attributes
+    ----------
+    strategy : starts them, and awaits them.
+    waiting : the lock, and the error.
+    traffic : is told what happens to each unit.
+    streams : those of the accelerator that the parameters are on, None for the CPU.
+    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    """
+
+    strategy: Strategy
+    waiting: Waiting
+    traffic: Traffic
+    streams: Optional[Streams]
+    unused: bool
+
+
+class Rounds:
+    """The sums of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
+
+    Parameters
+    ----------
+    tracked : the parameters, in the order of the model.
+    channel : of the optimizer.
+    summed : called with a parameter whose sum is there, under the lock, in the landing thread.
+    owner : releases a parameter whose update has to be done first, in the user's thread.
+    """
+
+    def __init__(self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], owner: Owner) -> None:
+        self.tracked = tracked
+        self.number = self.count = 0  # the round, and the parameters that have contributed to it
+        self._strategy, self._waiting, self._traffic, self._streams, self.unused = channel
+        self._summed, self._owner = summed, owner
+        self._absent: List[Tracked] = []  # those that wait for the answers under way
+        self._answered = True  # no answers are under way: _absent and _used may change
+        self._reducer: Optional[Reducer] = None
+
+    def install(self, plan: Plan) -> None:
+        """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
+        if self._reducer is not None:
+            self._reducer.stop(60.0)
+        units, order = plan.units, list(plan.order)
+        params = [tracked.param for tracked in self.tracked]
+        ranges, views = lay_out(units, [param.detach() for param in params])
+        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
+        places: List[List[int]] = [[] for _ in self.tracked]
+        for unit, members in enumerate(self._members):
+            for tracked in members:
+                places[tracked.index].append(unit)
+        for tracked, view in zip(self.tracked, views):
+            tracked.place(view, places[tracked.index])
+        self._missing = [len(members) for members in self._members]
+        facts = self._facts(plan.steps(), ranges)
+        if self.unused:
+            self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
+            ranges, order = [*ranges, self._used], [*order, len(units)]
+            self._members.append([])
+            facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
+        self._traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
+        if self._streams is not None:
+            self._streams.settle()  # the flat buffers are there for all streams
+        self._reducer = Reducer(
+            self._strategy, ranges, order, self._traffic, self._landed, self._waiting.fail, streams=self._streams, written=self._written
+        )
+
+    def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor]) -> List[UnitFacts]:
+        return [
+            UnitFacts(
+                tuple(each.index for each in members),
+                units.nbytes,
+                min(each.urgency for each in members),
+                max(steps.get(each.name, -1) for each in members),
+            )
+            for members, units in zip(self._members, ranges)
+        ]
+
+    def observed_rate(self) -> Optional[float]:
+        """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""
+        return self._reducer.observed_rate() if self._reducer is not None else None
+
+    def stop(self, patience: float) -> bool:
+        """End the threads; False if they have not ended within ``patience`` seconds."""
+        return self._reducer is None or self._reducer.stop(patience)
+
+    # -- contributions -----------------------------------------------------------------------------------------------------
+
+    def contribute(self, tracked: Tracked, gradient: List[torch.Tensor], filled: bool = False) -> None:
+        """Take this rank's gradient; its units may go when they are complete. With the guards off.
+
+        ``gradient`` is as :meth:`Tracked.take` wants it. ``filled``: backward has not contributed for this parameter, so that it waits for
+        the ranks' answers as well.
+        """
+        assert self._reducer is not None
+        tracked.take(gradient, self._strategy.scale)
+        # The landing thread counts down from the moment in which a unit is ready.
+        tracked.contribute(self.number, filled, self._streams)
+        self.count += 1
+        for unit in tracked.units:
+            self._missing[unit] -= 1
+            if not self._missing[unit]:
+                self._reducer.ready(unit)
+
+    def begin(self) -> None:
+        """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
+        if self.unused:
+            for tracked in self.tracked:
+                if tracked.stage == IDLE:
+                    tracked.expect()
+
+    def end(self) -> None:
+        """All that backward had to contribute has been contributed. CollectiveError if a parameter had no gradient, unless that is
+        allowed."""
+        if self.count < len(self.tracked) and not self.unused:
+            raise self._missing_gradients()
+        if self.unused:
+            self._fill()
+        self.number += 1
+        self.count = 0
+
+    def _missing_gradients(self) -> CollectiveError:
+        names = [tracked.name for tracked in self.tracked if tracked.round != self.number]
+        listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+        return CollectiveError(
+            f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
+            "find_unused_parameters=True; if backward raised an error, the job cannot continue"
+        )
+
+    def _fill(self) -> None:
+        """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
+        self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
+        self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
+        used = torch.ones(len(self.tracked), dtype=torch.int32)
+        for tracked in self._absent:
+            self._fill_one(tracked, used)
+        self._used.copy_(used)
+        self._answered = False
+        if self._streams is not None:
+            self._streams.settle()  # it is small
+        assert self._reducer is not None
+        self._reducer.ready(len(self._members) - 1)
+
+    def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
+        if tracked.stage == STEPPING:
+            self._owner.release(tracked)
+        self.await_sum(tracked)
+        with plainly():
+            found = [tracked.param.grad] if tracked.slot == OWN or tracked.stage == IDLE else []
+            self.contribute(tracked, [each for each in found if each is not None], filled=True)
+        used[tracked.index] = int(not tracked.absent)
+
+    def _written(self, unit: int) -> None:
+        """Return when the accelerator has written all gradients of this unit into it. In the thread that starts collectives."""
+        for tracked in self._members[unit]:
+            tracked.mark.synchronize()
+
+    # -- sums --------------------------------------------------------------------------------------------------------------
+
+    def await_sum(self, tracked: Tracked) -> None:
+        """Return when the sum of this parameter's gradients is there."""
+        if tracked.unlanded:
+            self._waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+
+    def _landed(self, unit: int) -> None:
+        """A unit is reduced. In the landing thread."""
+        answers = self._used.tolist() if self.unused and unit == len(self._members) - 1 else None
+        with self._waiting.condition:
+            members = self._members[unit] if answers is None else self._absent
+            if answers is None:
+                self._missing[unit] = len(members)
+            for tracked in members:
+                if tracked.land(used=answers is not None and bool(answers[tracked.index])):
+                    self._summed(tracked)
+            self._answered = self._answered or answers is not None
+            self._waiting.condition.notify_all()
 
 
 class Reducer:
-    """Reduces ``units`` (flat tensors, in place, as sums) over ``group`` in ``order``.
+    """Reduces ``units`` (flat tensors, in place, as sums) by a strategy in ``order``.
 
     ``traffic`` is told what happens. ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one
     cannot be. On an accelerator, ``streams`` order our threads, and ``written(unit)`` returns when the unit can be reduced.
@@ -31,7 +219,7 @@ class Reducer:
 
     def __init__(
         self,
-        group: dist.ProcessGroup,
+        strategy: Strategy,
         units: Sequence[torch.Tensor],
         order: Sequence[int],
         traffic: Traffic,
@@ -41,7 +229,7 @@ class Reducer:
         streams: Optional[Streams] = None,
         written: Callable[[int], None] = lambda unit: None,
     ) -> None:
-        self._group, self._units, self._order = group, units, order
+        self._strategy, self._units, self._order = strategy, units, order
         self._streams, self._written = streams, written
         self._traffic, self._landed, self._failed = traffic, landed, failed
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
@@ -95,8 +283,6 @@ class Reducer:
                 self._release(unit)
 
     def _start_all(self) -> None:
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM
         try:
             while True:
                 for unit in self._order:
@@ -108,7 +294,7 @@ class Reducer:
                     if self._streams is not None:
                         self._written(unit)
                     self._traffic.started(unit)
-                    self._flight.put((unit, self._group.allreduce([self._units[unit]], options)))
+                    self._flight.put((unit, self._strategy.start(self._units[unit])))
         finally:
             self._flight.put(None)
 
@@ -119,9 +305,9 @@ class Reducer:
             if item is None:
                 return
             unit, work = item
-            work.wait()
+            self._strategy.finish(self._units[unit], work)
             if self._streams is not None:
-                self._streams.settle()  # there work.wait() only makes the stream wait
+                self._streams.settle()  # there finish() only makes the stream wait
             was_full, before = full, last
             full, last = self._places.empty(), time.perf_counter()
             self._places.put(None)
@@ -130,31 +316,3 @@ class Reducer:
                 self._busy_bytes += self._units[unit].nbytes
             self._traffic.landed(unit)
             self._landed(unit)
-
-
-def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-    """Flat buffers for units of one or more dtypes and devices: a tensor per unit, and a view per parameter.
-
-    ``units`` are lists of (parameter, start, stop), in elements. Pieces of one dtype and device lie one after the other in the order of the
-    list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so that the
-    elements of both lie in the same order.
-    """
-    kinds = [(params[pieces[0][0]].dtype, params[pieces[0][0]].device) for pieces in units]
-    sizes = [sum(stop - start for _, start, stop in pieces) for pieces in units]
-    used = dict.fromkeys(kinds, 0)
-    total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
-    flats = {(dtype, device): torch.zeros(size, dtype=dtype, device=device) for (dtype, device), size in total.items()}
-    ranges, views = [], list(params)
-    for pieces, kind, size in zip(units, kinds, sizes):
-        ranges.append(flats[kind].narrow(0, used[kind], size))
-        for index, start, stop in pieces:
-            if start == 0:
-                views[index] = _shaped(flats[kind], used[kind], params[index])
-            used[kind] += stop - start
-    return ranges, views
-
-
-def _shaped(flat: torch.Tensor, offset: int, param: torch.Tensor) -> torch.Tensor:
-    """The part of ``flat`` from ``offset`` on in the shape of a parameter, and in its strides where they leave no holes."""
-    dense = torch.empty_like(param, memory_format=torch.preserve_format, requires_grad=False)
-    return view_like(flat, dense, offset)

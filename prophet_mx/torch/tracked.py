@@ -1,87 +1,342 @@
-"""A parameter whose gradient is reduced, and where its gradient and its update stand."""
+"""One parameter whose gradient is reduced: its states, and all that changes them. Only ``urgency`` and ``group`` are written elsewhere.
 
+``stage`` says what is under way:
+
+=========== ========================================================= ===========================================================
+stage       meaning                                                   the parameter
+=========== ========================================================= ===========================================================
+IDLE        nothing is under way                                      is plain
+SUMMING     backward has made the gradient, its sum may not be there  ``grad`` waits for the sum
+STEPPING    ``step()`` was called, nobody has used it since, and the  every use waits for the update
+            update may not be done
+=========== ========================================================= ===========================================================
+
+``slot`` says what ``param.grad`` is while something is under way:
+
+=========== =====================================================================================================================
+HIDDEN      the sum, which is in the flat buffer only: the parameter's own slot is empty, so that nothing in C++ adds to it
+OWN         what the parameter's own slot holds, or gets with the update
+CLEARED     None, by ``zero_grad()`` or the program
+ZEROED      zeros once the update is done, by ``zero_grad(set_to_none=False)``
+=========== =====================================================================================================================
+
+:data:`TRANSITIONS` has every change of stage. A method that makes one of them names it; each says what ``slot`` becomes, and who calls.
+"The lock" is that of ``Waiting``. A method that does not speak of it is called in the user's threads (the main thread, and autograd's).
+"""
+
+import sys
 import weakref
-from typing import Any, List, Optional
+from typing import Any, Dict, List, Optional, Protocol, Sequence
 
 import torch
+from torch import nn
 
-IDLE = 0  # nothing under way: a plain nn.Parameter
-SUMMING = 1  # backward has produced the gradient, step() has not been called for it; its sum may not be there yet
-STEPPING = 2  # step() has been called; nobody has used the parameter since, and the update may not be done yet
+from .flat import ALONE, held_elsewhere, view_like
+from .guards import GuardedParameter, guard_gradient, plainly, register, unguard_gradient, unregister
+from .streams import Streams
 
-KEPT, CLEARED, ZEROED = 0, 1, 2  # what zero_grad() or the program asked for since: nothing, None, zeros
+IDLE, SUMMING, STEPPING = range(3)
+HIDDEN, OWN, CLEARED, ZEROED = range(4)
+
+TRANSITIONS: Dict[str, Dict[int, int]] = {
+    "expect": {IDLE: SUMMING},  # a round begins in which other ranks may have a gradient for it
+    "contribute": {IDLE: SUMMING, SUMMING: SUMMING},  # this rank's gradient is in the flat buffer
+    "ask": {IDLE: STEPPING, SUMMING: STEPPING},  # step() with a gradient
+    "settle": {SUMMING: IDLE},  # step() without one, or one that updates all parameters itself
+    "release": {STEPPING: IDLE},  # the first use after the update
+    "leave": {IDLE: IDLE, SUMMING: IDLE, STEPPING: IDLE},  # it is no longer scheduled
+}
+_CLASSES = {IDLE: nn.Parameter, SUMMING: GuardedParameter, STEPPING: GuardedParameter}
+
+
+class Step(Protocol):
+    """The ``step()`` that an update belongs to; see ``Update``."""
+
+    marks: List[Any]
+
+    def apply(self, members: Sequence["Tracked"]) -> None:
+        """Update these parameters by their gradients."""
+
+
+class Owner(Protocol):
+    """What a parameter asks of the exchange; all of it may wait, in the caller's thread."""
+
+    def release(self, tracked: "Tracked") -> None:
+        """Return when the update is done; the parameter is plain then."""
+
+    def expose(self, tracked: "Tracked") -> None:
+        """Return when the sum is there and in the parameter's own ``grad``."""
+
+    def clear(self, tracked: "Tracked") -> None:
+        """``grad`` is None from now on; an update that is under way still uses it."""
+
+    def settle_gradient(self, tracked: "Tracked") -> None:
+        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
 
 
 class Tracked:
-    """One parameter. The caller's threads (the main thread, and autograd's) write all but what is said otherwise.
+    """One parameter.
 
     Attributes
     ----------
-    param, name, index : the parameter, its name in the model, and its place in ``model.parameters()``.
+    param, name, index, bytes : the parameter, its name in the model, its place in ``model.parameters()``, and its size.
+    urgency : 0 for the parameter that forward needs first.
+    group : index of its group in the optimizer; None if this optimizer does not have it.
+    stage, slot : see the top of this module.
     view : of its range in the flat buffer, in the parameter's shape and strides. Written by the contributing thread, then by collectives.
         It may be the parameter's ``grad``, as a guarded gradient; the program's first use of it gives it memory of its own.
+    units : indices of the units that its elements are in.
     kept : a tensor that was ``grad`` before backward and that the program still holds: at the end of
         backward the sum goes into it, as with DDP. None at other times.
-    before : refers to the tensor that was ``grad`` when the last forward began, unless that was None or ``view``.
-    units : indices of the units that its elements are in.
-    unlanded : units that have not come back. Set by the contributing thread, counted down by the landing thread.
-    stage : IDLE, SUMMING or STEPPING.
-    pending : whether its update is still to be done. Set by ``step()``, cleared by the updating thread, under the lock.
-    update : the ``step()`` that it belongs to, as an ``Update``; None where none is pending.
-    group : index of its group in the optimizer; None if this optimizer does not have it.
-    gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another. None before ``step()``.
-    zero : KEPT, CLEARED or ZEROED.
-    exposed : the program has read or set ``grad`` since backward: the parameter's own slot holds the gradient, not only ``view``.
     round : the round of reductions that it contributed to last.
+    unlanded : units, and the ranks' answers, that have not come back. Set by the contributing thread, counted down by the landing one.
     ready : seconds (``time.perf_counter``) at which its gradient was ready last.
+    mark : when its gradient was in the flat buffer, in the stream that wrote it; None on the CPU.
     touched : backward has reached it since the last round (also within ``no_sync``).
     absent : it was not used here in this round, so that the ranks' answers tell whether it was used at all.
-    mark : when its gradient was in the flat buffer, in the stream that wrote it; None on the CPU.
-    urgency : 0 for the parameter that forward needs first.
+    update : the ``step()`` whose update is still to be done; None where none is. Written under the lock.
+    gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another. None before ``step()``.
     """
 
+    # fmt: off
     __slots__ = (
-        "param",
-        "name",
-        "index",
-        "view",
-        "kept",
-        "before",
-        "units",
-        "unlanded",
-        "stage",
-        "pending",
-        "update",
-        "group",
-        "gradient",
-        "zero",
-        "exposed",
-        "round",
-        "ready",
-        "touched",
-        "absent",
-        "mark",
-        "urgency",
-        "bytes",
+        "param", "name", "index", "bytes", "urgency", "group", "stage", "slot", "view", "units", "kept",
+        "round", "unlanded", "ready", "mark", "touched", "absent", "update", "gradient", "_before", "_owner",
     )
+    # fmt: on
 
-    def __init__(self, param: torch.nn.Parameter, name: str, index: int) -> None:
+    def __init__(self, param: nn.Parameter, name: str, index: int) -> None:
         self.param, self.name, self.index = param, name, index
-        self.view: torch.Tensor = param
-        self.kept: Optional[torch.Tensor] = None
-        self.before: Optional[weakref.ref[torch.Tensor]] = None
-        self.units: List[int] = []
-        self.unlanded = 0
-        self.stage = IDLE
-        self.pending = False
-        self.update: Any = None
-        self.group: Optional[int] = None
-        self.gradient: Optional[torch.Tensor] = None
-        self.zero = KEPT
-        self.exposed = False
-        self.round = -1
-        self.ready = 0.0
-        self.touched = self.absent = False
-        self.mark: Any = None
-        self.urgency = index
         self.bytes = param.numel() * param.element_size()
+        self.urgency = index
+        self.group: Optional[int] = None
+        self.stage, self.slot = IDLE, OWN
+        self.view: torch.Tensor = param
+        self.units: List[int] = []
+        self.kept: Optional[torch.Tensor] = None
+        self.round = -1
+        self.unlanded = 0
+        self.ready = 0.0
+        self.mark: Any = None
+        self.touched = self.absent = False
+        self.update: Optional[Step] = None
+        self.gradient: Optional[torch.Tensor] = None
+        self._before: Optional[weakref.ref[torch.Tensor]] = None
+        self._owner: Optional[Owner] = None
+
+    def watch(self, owner: Owner) -> None:
+        """From now on uses while something is under way ask ``owner``."""
+        self._owner = owner
+        register(self.param, self)
+
+    def leave(self) -> None:
+        """Stage "leave": the parameter is plain, whatever is under way."""
+        self._go("leave")
+
+    def unwatch(self) -> None:
+        """The gradient is the program's alone, and so is the parameter. One that is not IDLE goes on to ask its owner, which raises."""
+        unguard_gradient(self.view)
+        if self.stage == IDLE:
+            unregister(self.param)
+
+    def _go(self, what: str) -> None:
+        self.stage = TRANSITIONS[what][self.stage]
+        self.param.__class__ = _CLASSES[self.stage]
+
+    # -- a round -----------------------------------------------------------------------------------------------------------
+
+    def forward_begins(self) -> None:
+        """Remember the tensor that is ``grad`` now, without keeping it. With the guards off."""
+        gradient = self.param.grad
+        self._before = None if gradient is None or gradient is self.view else weakref.ref(gradient)
+
+    def reach(self, now: float) -> None:
+        """Backward has added to ``grad``."""
+        self.ready = now
+        self.touched = True
+
+    def expect(self) -> None:
+        """Stage "expect"; ``slot`` is OWN."""
+        self.slot = OWN
+        self._go("expect")
+
+    def take(self, gradient: List[torch.Tensor], scale: float) -> None:
+        """Write a gradient, times ``scale``, into the flat buffer; ``grad`` is None then. With the guards off.
+
+        ``gradient``: in a list of its own, which has the only reference here, so that others can be counted; an empty list for zeros.
+        """
+        apart = not gradient or gradient[0] is not self.view
+        if apart:
+            self.free()
+        if not gradient:
+            self.view.zero_()
+        elif apart:
+            torch.mul(gradient[0], scale, out=self.view)
+        else:
+            self.view.mul_(scale)
+        self.param.grad = None
+        if gradient and apart and held_elsewhere(gradient, self._before is not None and self._before() is gradient[0]):
+            self.kept = gradient[0]
+
+    def contribute(self, number: int, filled: bool, streams: Optional[Streams]) -> None:
+        """Stage "contribute" to round ``number``; ``slot`` is HIDDEN. ``filled``: backward is over and has not contributed for it, so that
+        it waits for the ranks' answers as well."""
+        if streams is not None:
+            self.mark = streams.mark(self.param.device, self.mark)
+        self.slot = HIDDEN
+        self.absent, self.touched = filled and not self.touched, False
+        self._go("contribute")
+        self.round, self.unlanded = number, len(self.units) + int(filled)
+
+    def land(self, used: bool = False) -> bool:
+        """A unit has landed, or the ranks' answers have, which say whether it was ``used``; True if nothing is left to land. In the landing
+        thread, which holds the lock."""
+        if used:
+            self.absent = False
+        self.unlanded -= 1
+        return not self.unlanded
+
+    # -- what the program sees of grad --------------------------------------------------------------------------------------
+
+    def sum(self) -> torch.Tensor:
+        """The tensor that is to be ``grad`` now that the sum is there: the one that the program holds, or the view. With the guards off."""
+        kept, self.kept = self.kept, None
+        return self.view if kept is None else kept.copy_(self.view)
+
+    def show(self) -> None:
+        """The sum is there, and its tensor in the parameter's own slot; ``slot`` is OWN unless it is CLEARED."""
+        if self.slot != OWN and not self.absent:
+            with plainly():
+                self.param.grad = self.sum()
+        if self.slot == HIDDEN:
+            self.slot = OWN
+
+    def hold(self, value: Optional[torch.Tensor]) -> None:
+        """While SUMMING, put this into the parameter's own slot; ``slot`` is OWN or CLEARED."""
+        self.slot = CLEARED if value is None else OWN
+        with plainly():
+            self.param.grad = value
+
+    def clear(self) -> None:
+        """``grad`` is None from now on, but an update under way still has it; ``slot`` is CLEARED. The lock is held."""
+        if self.stage == IDLE:
+            self.param.grad = None
+            return
+        self.slot = CLEARED
+        if self.update is None:
+            with plainly():
+                self.param.grad = None
+
+    def zero_later(self) -> bool:
+        """Whether an update is under way, so that the gradient cannot be filled with zeros now: ``slot`` is ZEROED. The lock is held."""
+        if self.update is not None and self.slot in (HIDDEN, OWN):
+            self.slot = ZEROED
+        return self.update is not None
+
+    @property
+    def hidden(self) -> bool:
+        """Whether the sum is, or will be, in the flat buffer only, and ``grad``."""
+        return self.stage == SUMMING and self.slot == HIDDEN
+
+    # -- for the guards ----------------------------------------------------------------------------------------------------
+
+    @property
+    def updating(self) -> bool:
+        """Whether every use waits."""
+        return self.stage == STEPPING
+
+    def await_update(self) -> None:
+        """Return when the parameter is plain."""
+        self._asked().release(self)
+
+    def await_own_memory(self) -> None:
+        """See :meth:`Owner.settle_gradient`."""
+        self._asked().settle_gradient(self)
+
+    def read_grad(self) -> Optional[torch.Tensor]:
+        """What the program gets as ``grad``."""
+        if self.slot == CLEARED:
+            return None
+        if self.stage == STEPPING:
+            if self.gradient is self.view and not self.absent:
+                return self.view
+            self.await_update()
+            return self.param.grad
+        if self.slot != OWN:
+            self._asked().expose(self)
+        with plainly():
+            return self.param.grad
+
+    def write_grad(self, value: Optional[torch.Tensor]) -> None:
+        """The program sets or deletes ``grad``."""
+        if self.stage == STEPPING and value is None:
+            self._asked().clear(self)
+            return
+        if self.stage == STEPPING:
+            self.await_update()
+            self.param.grad = value
+            return
+        if self.slot != OWN and value is not None:
+            self._asked().expose(self)
+        self.hold(value)
+
+    def _asked(self) -> Owner:
+        assert self._owner is not None
+        return self._owner
+
+    # -- the update --------------------------------------------------------------------------------------------------------
+
+    def ask(self, step: Step, gradient: torch.Tensor) -> None:
+        """Stage "ask": the update by this gradient is to be done; a ``slot`` that is neither HIDDEN nor OWN is OWN. The lock is held."""
+        self.gradient = gradient
+        if self.slot not in (HIDDEN, OWN):
+            self.slot = OWN
+        self.update = step  # before the guard: a signal's handler that reads the parameter takes the guard away if there is no update
+        self._go("ask")
+
+    def settle(self) -> None:
+        """Stage "settle"."""
+        self._go("settle")
+
+    def cancel(self) -> None:
+        """There is nothing to update it by, as no rank has used it. The lock is held."""
+        self.gradient = self.update = None
+
+    def updated(self, streams: Optional[Streams]) -> None:
+        """The update is done, and what zero_grad() has asked for since. In the updating thread, which holds the lock."""
+        if self.slot == CLEARED:
+            self.param.grad = None
+        elif self.slot == ZEROED and self.gradient is not None:
+            self.gradient.zero_()
+            if streams is not None:
+                streams.settle()
+        self.update = None
+
+    def release(self) -> None:
+        """Stage "release". The lock is held."""
+        self._go("release")
+        self.gradient = None
+
+    # -- memory ------------------------------------------------------------------------------------------------------------
+
+    def place(self, view: torch.Tensor, units: Sequence[int]) -> None:
+        """Its range in new flat buffers, and the units that it is in. Nothing is under way."""
+        if self.view is not self.param:
+            self.free()
+            unguard_gradient(self.view)
+        self.view, self.units = view, list(units)
+        guard_gradient(view, self)
+
+    def free(self) -> None:
+        """The flat buffer may be written: what the program still holds of the last sum gets memory of its own."""
+        if sys.getrefcount(self.view) > ALONE or self.param.grad is self.view:
+            self.give_own_memory()
+
+    def give_own_memory(self) -> None:
+        """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view."""
+        with plainly():
+            gradient = self.view
+            unguard_gradient(gradient)
+            self.view = view_like(gradient, gradient, gradient.storage_offset())
+            gradient.set_(gradient.clone(memory_format=torch.preserve_format))  # type: ignore[call-overload]
+            guard_gradient(self.view, self)

@@ -16,7 +16,7 @@ from ..monitoring.traffic import Traffic
 from ..threads import start_thread
 from .guards import plainly
 from .streams import Streams
-from .tracked import CLEARED, ZEROED, Tracked
+from .tracked import Step, Tracked
 from .waiting import Waiting
 
 # For how much the optimizer runs at once, about: what is more urgent and comes meanwhile waits for the end of it.
@@ -110,13 +110,13 @@ class Updater:
                     self._work.wait()
                     continue
                 tracked = heapq.heappop(self._ripe)[-1]
-                if tracked.pending and not tracked.unlanded and tracked not in batch:
+                if tracked.update is not None and not tracked.unlanded and tracked not in batch:
                     batch.append(tracked)
                     size += tracked.bytes
             return batch
 
     def _apply(self, batch: List[Tracked]) -> None:
-        by_update: Dict[Update, List[Tracked]] = {}
+        by_update: Dict[Step, List[Tracked]] = {}
         for tracked in batch:
             assert tracked.update is not None
             by_update.setdefault(tracked.update, []).append(tracked)
@@ -133,12 +133,5 @@ class Updater:
                 recorder.updated(tracked.round, tracked.index, now)
         with self._waiting.condition:
             for tracked in batch:
-                if tracked.zero == CLEARED:
-                    tracked.param.grad = None
-                elif tracked.zero == ZEROED and tracked.gradient is not None:
-                    tracked.gradient.zero_()
-                    if self._streams is not None:
-                        self._streams.settle()
-                tracked.update = None
-                tracked.pending = False
+                tracked.updated(self._streams)
             self._waiting.condition.notify_all()

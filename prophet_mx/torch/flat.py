@@ -1,0 +1,60 @@
+"""The flat buffers: memory in which each unit, and each parameter's gradient, is one contiguous range; and who else uses that memory."""
+
+import sys
+from typing import List, Sequence, Tuple
+
+import torch
+
+
+def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    """Flat buffers for units of one or more dtypes and devices: a tensor per unit, and a view per parameter.
+
+    ``units`` are lists of (parameter, start, stop), in elements. Pieces of one dtype and device lie one after the other in the order of the
+    list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so that the
+    elements of both lie in the same order.
+    """
+    kinds = [(params[pieces[0][0]].dtype, params[pieces[0][0]].device) for pieces in units]
+    sizes = [sum(stop - start for _, start, stop in pieces) for pieces in units]
+    used = dict.fromkeys(kinds, 0)
+    total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
+    flats = {(dtype, device): torch.zeros(size, dtype=dtype, device=device) for (dtype, device), size in total.items()}
+    ranges, views = [], list(params)
+    for pieces, kind, size in zip(units, kinds, sizes):
+        ranges.append(flats[kind].narrow(0, used[kind], size))
+        for index, start, stop in pieces:
+            if start == 0:
+                views[index] = _shaped(flats[kind], used[kind], params[index])
+            used[kind] += stop - start
+    return ranges, views
+
+
+def _shaped(flat: torch.Tensor, offset: int, param: torch.Tensor) -> torch.Tensor:
+    """The part of ``flat`` from ``offset`` on in the shape of a parameter, and in its strides where they leave no holes."""
+    dense = torch.empty_like(param, memory_format=torch.preserve_format, requires_grad=False)
+    return view_like(flat, dense, offset)
+
+
+def view_like(flat: torch.Tensor, shape: torch.Tensor, offset: int) -> torch.Tensor:
+    """A tensor on the memory of ``flat``, in the shape and strides of another. Not a view to autograd, as its memory may change."""
+    return flat.new_empty(0).set_(flat.untyped_storage(), offset, shape.shape, shape.stride())  # type: ignore[call-overload,no-any-return]
+
+
+def _references(holder: List[torch.Tensor]) -> int:
+    return sys.getrefcount(holder[0])
+
+
+def _memory_references(tensor: torch.Tensor) -> int:
+    count = getattr(torch._C, "_storage_Use_Count", None)
+    return sys.maxsize if count is None else int(count(tensor.untyped_storage()._cdata))
+
+
+ALONE = _references([torch.empty(1)])  # ``sys.getrefcount`` of what one list or attribute refers to
+_MEMORY_ALONE = min(_memory_references(torch.empty(1)), sys.maxsize - 1)
+
+
+def held_elsewhere(holder: List[torch.Tensor], was_there: bool) -> bool:
+    """Whether anything but this list refers to the one tensor in it, or, if it ``was_there`` before backward, to its memory.
+
+    Called with the guards off. The memory of a gradient that backward has just made has references of PyTorch's own.
+    """
+    return _references(holder) > ALONE or was_there and _memory_references(holder[0]) > _MEMORY_ALONE
