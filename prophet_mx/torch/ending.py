@@ -1,4 +1,6 @@
-"""The end of a process, in which other ranks may still wait for collectives that this one has started, and its forks.
+"""How an optimizer ends: by close(), when nobody has it any more, with its process, and in forks.
+
+At the end of a process other ranks may still wait for collectives that this one has started.
 
 A forked child has none of our threads. So a fork waits for updates under way, and the model of the child is a plain one, as after
 ``close()``: in it nothing waits for anything. What is not there when backward is under way, or after a failure, is an error in the child.
@@ -9,14 +11,72 @@ import logging
 import os
 import time
 import weakref
-from typing import Callable, List, Tuple
+from typing import Callable, List, NamedTuple, Tuple
 
+import torch.distributed as dist
+
+from ..threads import in_own_thread, start_thread
+from .agreement import give_up_group
 from .exchange import Exchange
+from .modules import Model
 from .monitor import Monitor
 
 logger = logging.getLogger("prophet_mx")
 
 EXIT_PATIENCE = 10.0  # seconds that the end of a process waits for what other ranks have not answered
+
+
+class Parts(NamedTuple):
+    """What one optimizer has made, and does not keep alive."""
+
+    exchange: Exchange
+    model: Model
+    monitor: Monitor
+    groups: List[dist.ProcessGroup]
+
+    def close(self) -> None:
+        """Finish all updates, then :meth:`take_down`."""
+        ended(self.exchange)
+        try:
+            self.exchange.synchronize()
+            self.exchange.release_all()
+        finally:
+            self.take_down(EXIT_PATIENCE)
+
+    def take_down(self, patience: float) -> None:
+        """End the threads, and leave the model as it was. ``patience``: seconds for what is under way."""
+        self.model.close()
+        # Destroying a group waits for what is under way in it.
+        if self.exchange.close(patience) and self.exchange.waiting.failure is None:
+            for group in self.groups:
+                give_up_group(group)
+        self.monitor.close()
+        for each in self.exchange.tracked:
+            each.leave()
+            each.unwatch()
+
+    def leave(self) -> None:
+        """In a forked child: as after :meth:`close`, without the threads, the groups and the files, which are the parent's."""
+        self.model.close()
+        for each in self.exchange.tracked:
+            each.unwatch()
+
+
+def dropped(parts: Parts) -> None:
+    """Nobody has the optimizer any more: as close(), but for errors. In any thread, as the garbage collector runs there."""
+    if in_own_thread():  # which cannot wait for itself
+        start_thread("end", _end_dropped, parts)
+    else:
+        _end_dropped(parts)
+
+
+def _end_dropped(parts: Parts) -> None:
+    wait_in_time(parts.exchange)
+    ended(parts.exchange)
+    if not parts.exchange.under_way():
+        parts.exchange.release_all()
+    parts.take_down(1.0)
+
 
 # With the process that made it, and what leaves it behind in a forked child.
 _open: "weakref.WeakKeyDictionary[Exchange, Tuple[Monitor, int, Callable[[], None]]]" = weakref.WeakKeyDictionary()

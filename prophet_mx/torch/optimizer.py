@@ -3,23 +3,20 @@
 import logging
 import os
 import weakref
-from itertools import chain
-from typing import Any, Callable, ContextManager, Dict, List, NamedTuple, Optional
+from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import optimizer as torch_optimizer
 
 from ..config import Config
 from ..errors import ConfigError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
-from ..threads import in_own_thread, start_thread
 from . import agreement, refusals
-from .ending import EXIT_PATIENCE, end_at_exit, ended, wait_in_time
+from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
 from .learning import Learner
 from .modules import Model, broadcast_all, named_parameters
@@ -28,6 +25,7 @@ from .reducer import Channel
 from .strategies import AllReduce
 from .streams import streams_of
 from .tracked import Tracked
+from .updates import Groups, step_hooks
 from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
@@ -103,7 +101,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         streams = streams_of(each.param for each in tracked)
         self._exchange = Exchange(tracked, Channel(AllReduce(self._group), waiting, self._monitor.traffic, streams, unused))
         self._exchange.install(plan)
-        self._find_groups()
+        self._groups = Groups(optimizer, tracked)
         for each in tracked:
             each.watch(self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
@@ -112,7 +110,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
-        self._finalizer = weakref.finalize(self, _dropped, self._parts)
+        self._finalizer = weakref.finalize(self, dropped, self._parts)
         self._finalizer.atexit = False  # the end of the process is another matter
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
@@ -159,7 +157,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.synchronize()
         self.optimizer.add_param_group(param_group)
         if self._exchange is not None:
-            self._find_groups()
+            self._groups.find()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As of the user's optimizer; it waits for nothing if ``set_to_none``."""
@@ -186,7 +184,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._follow_groups()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         if self._lazy:
-            self._step_lazily(self._exchange)
+            with step_hooks(self.optimizer):
+                self._exchange.step(self.optimizer)
         else:
             self._step_at_once(self._exchange)
         self._iteration += 1
@@ -252,61 +251,23 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def close(self) -> None:
         """Finish all updates, end the threads, and leave model and optimizer as they were. May be called again."""
         exchange, self._exchange = self._exchange, None
-        if exchange is None:
-            return
-        ended(exchange)
-        self._finalizer.detach()
-        try:
-            exchange.synchronize()
-            exchange.release_all()
-        finally:
-            self._parts.take_down(EXIT_PATIENCE)
+        if exchange is not None:
+            self._finalizer.detach()
+            self._parts.close()
 
     def _leave(self) -> None:
-        """In a forked child: as after :meth:`close`, without the threads, the groups and the files, which are the parent's."""
-        exchange, self._exchange, self._monitor = self._exchange, None, None
+        """In a forked child."""
+        self._exchange = self._monitor = None
         self._finalizer.detach()
-        self._model.close()
-        for each in exchange.tracked if exchange is not None else ():
-            each.unwatch()
+        self._parts.leave()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
-    def _find_groups(self) -> None:
-        """Which parameter is in which group of the optimizer."""
-        assert self._exchange is not None
-        refusals.check_groups(self.optimizer)
-        tracked = {id(each.param): each for each in self._exchange.tracked}
-        for each in tracked.values():
-            each.group = None
-        for index, group in enumerate(self.optimizer.param_groups):
-            for param in group["params"]:
-                if id(param) in tracked:
-                    tracked[id(param)].group = index
-                elif param.requires_grad:
-                    raise ConfigError(
-                        f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
-                        "required one when the ScheduledOptimizer was created (close() it and create a new one)"
-                    )
-        self._grouped = self._identities()
-
     def _follow_groups(self) -> None:
         """See whether the program has changed which parameters are in which group."""
-        if self._identities() != self._grouped:
-            self.synchronize()  # an update under way uses the groups of its own step()
-            self._find_groups()
-
-    def _identities(self) -> List[List[int]]:
-        return [[id(param) for param in group["params"]] for group in self.optimizer.param_groups]
-
-    def _step_lazily(self, exchange: Exchange) -> None:
-        optimizer: Any = self.optimizer
-        for hook in list(chain(torch_optimizer._global_optimizer_pre_hooks.values(), optimizer._optimizer_step_pre_hooks.values())):
-            if hook(optimizer, (), {}) is not None:
-                raise ConfigError("a step pre-hook that changes the arguments of step() is not allowed")
-        exchange.step(optimizer)
-        for hook in list(chain(optimizer._optimizer_step_post_hooks.values(), torch_optimizer._global_optimizer_post_hooks.values())):
-            hook(optimizer, (), {})
+        if self._groups.changed():
+            self.synchronize()
+            self._groups.find()
 
     def _step_at_once(self, exchange: Exchange) -> None:
         """For optimizers that are not known to treat each parameter by itself: all sums first, then the optimizer as it is."""
@@ -314,43 +275,6 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             logger.info("%s updates all parameters at once, when all sums have arrived", type(self.optimizer).__name__)
         exchange.gather()
         self.optimizer.step()
-
-
-class Parts(NamedTuple):
-    """What one optimizer has made, and does not keep alive."""
-
-    exchange: Exchange
-    model: Model
-    monitor: Monitor
-    groups: List[dist.ProcessGroup]
-
-    def take_down(self, patience: float) -> None:
-        """End the threads, and leave the model as it was. ``patience``: seconds for what is under way."""
-        self.model.close()
-        # Destroying a group waits for what is under way in it.
-        if self.exchange.close(patience) and self.exchange.waiting.failure is None:
-            for group in self.groups:
-                agreement.give_up_group(group)
-        self.monitor.close()
-        for each in self.exchange.tracked:
-            each.leave()
-            each.unwatch()
-
-
-def _dropped(parts: Parts) -> None:
-    """Nobody has the optimizer any more: as close(), but for errors. In any thread, as the garbage collector runs there."""
-    if in_own_thread():  # which cannot wait for itself
-        start_thread("end", _end_dropped, parts)
-    else:
-        _end_dropped(parts)
-
-
-def _end_dropped(parts: Parts) -> None:
-    wait_in_time(parts.exchange)
-    ended(parts.exchange)
-    if not parts.exchange.under_way():
-        parts.exchange.release_all()
-    parts.take_down(1.0)
 
 
 def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:

@@ -1,4 +1,5 @@
-"""The user's own optimizer, run for the parameters whose sums have arrived, with the hyperparameters of the moment of ``step()``.
+"""The user's own optimizer: its groups and its hooks, and its ``step``, run for the parameters whose sums have arrived, with the
+hyperparameters of the moment of the user's ``step()``.
 
 The optimizer's ``step`` runs on a *shadow*: an object of its class with the same ``state``, whose groups hold only these parameters.
 The optimizer itself is never changed, so that a scheduler may change its groups meanwhile. All updates run in one thread.
@@ -8,12 +9,16 @@ import contextlib
 import heapq
 import threading
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from itertools import chain
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
+from torch.optim import optimizer as torch_optimizer
 
+from ..errors import ConfigError
 from ..monitoring.traffic import Traffic
 from ..threads import start_thread
+from . import refusals
 from .guards import plainly
 from .streams import Streams
 from .tracked import Step, Tracked
@@ -22,6 +27,49 @@ from .waiting import Waiting
 # For how much the optimizer runs at once, about: what is more urgent and comes meanwhile waits for the end of it.
 BATCH_BYTES = 4_000_000
 BATCH_PARAMETERS = 16  # each takes 10 to 25 us, and the interpreter's lock
+
+
+class Groups:
+    """Which parameter is in which group of the optimizer. ConfigError if the optimizer has one whose gradient is not reduced."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, tracked: Sequence[Tracked]) -> None:
+        self._optimizer, self._tracked = optimizer, tracked
+        self.find()
+
+    def changed(self) -> bool:
+        """Whether the program has changed the groups since :meth:`find`."""
+        return self._identities() != self._found
+
+    def find(self) -> None:
+        """Look for each parameter. No update is under way: it uses the groups of its own ``step()``."""
+        refusals.check_groups(self._optimizer)
+        tracked = {id(each.param): each for each in self._tracked}
+        for each in self._tracked:
+            each.group = None
+        for index, group in enumerate(self._optimizer.param_groups):
+            for param in group["params"]:
+                if id(param) in tracked:
+                    tracked[id(param)].group = index
+                elif param.requires_grad:
+                    raise ConfigError(
+                        f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
+                        "required one when the ScheduledOptimizer was created (close() it and create a new one)"
+                    )
+        self._found = self._identities()
+
+    def _identities(self) -> List[List[int]]:
+        return [[id(param) for param in group["params"]] for group in self._optimizer.param_groups]
+
+
+@contextlib.contextmanager
+def step_hooks(optimizer: Any) -> Iterator[None]:
+    """The hooks of an optimizer's ``step``, which run once for each ``step()`` of the user."""
+    for hook in list(chain(torch_optimizer._global_optimizer_pre_hooks.values(), optimizer._optimizer_step_pre_hooks.values())):
+        if hook(optimizer, (), {}) is not None:
+            raise ConfigError("a step pre-hook that changes the arguments of step() is not allowed")
+    yield
+    for hook in list(chain(optimizer._optimizer_step_post_hooks.values(), torch_optimizer._global_optimizer_post_hooks.values())):
+        hook(optimizer, (), {})
 
 
 class Update:
@@ -47,7 +95,7 @@ class Update:
 
 
 def step_without_hooks(kind: type) -> Any:
-    """The class's own ``step``. PyTorch wraps it in one that runs the hooks, which run once for each ``step()`` of the user."""
+    """The class's own ``step``. PyTorch wraps it in one that runs the hooks; see :func:`step_hooks`."""
     step: Any = kind.step  # type: ignore[attr-defined]
     while getattr(step, "hooked", False):
         step = step.__wrapped__
