@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Dict, NamedTuple, Optional
 
 from prophet_mx.errors import ConfigError
-from prophet_mx.planning.collectives import ring_rate
+from prophet_mx.planning.bound import ring_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import parse_size
 

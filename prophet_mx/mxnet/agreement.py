@@ -25,8 +25,9 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
-from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
+from ..planning.unit_sizes import unit_bytes
+from ..planning.units import Slice, cut
 from ..sizes import Traffic
 from ..version import __version__
 from .arrays import Arrays

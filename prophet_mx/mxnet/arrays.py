@@ -7,7 +7,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.base import NDArrayHandle, check_call
 
-from ..planning.partition import Slice, together
+from ..planning.units import Slice, together
 from .keys import Shape
 
 Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end

@@ -5,7 +5,7 @@ from hashlib import blake2b
 from typing import Dict, List, Optional, Tuple
 
 from ..planning.orders import Orders
-from ..planning.partition import MAX_PARTS, Slice
+from ..planning.units import MAX_PARTS, Slice
 from .keys import Key, KeyBook
 
 LATE = 1 << 60  # where the positions of keys begin that are not in the layout

@@ -8,7 +8,7 @@ import mxnet as mx
 from mxnet.kvstore import KVStore
 
 from .. import _core
-from ..planning.partition import Slice
+from ..planning.units import Slice
 from ..sizes import COPY_BYTES
 from .arrays import Arrays, Chunk, flat_parts, new_arrays, new_chunks, shape_of
 from .fixed_layout import FixedLayout

@@ -61,10 +61,17 @@ def worker_rate(goodput: float, workers: int, servers: int) -> float:
     >>> worker_rate(118e6, workers=2, servers=1)
     59000000.0
     """
-    for count, what in ((workers, "workers"), (servers, "servers")):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigError(f"{what}={count!r} is not allowed; allowed: a whole number from 1")
-    return _checked_rate(goodput) * min(1.0, servers / workers)
+    return _checked_rate(goodput) * min(1.0, _checked_count("servers", servers, 1) / _checked_count("workers", workers, 1))
+
+
+def ring_rate(link: float, ranks: int) -> float:
+    """Bytes/s of gradients that a ring of ``ranks`` reduces if each rank's link carries ``link`` bytes/s each way: every byte passes each
+    link 2 (N - 1) / N times.
+
+    >>> ring_rate(120e6, 2), ring_rate(120e6, 4)
+    (120000000.0, 80000000.0)
+    """
+    return _checked_rate(link) * _checked_count("ranks", ranks, 2) / (2 * (ranks - 1))
 
 
 def communication_seconds(profile: GradientProfile, rate: float) -> float:
@@ -122,6 +129,12 @@ def _checked_rate(rate: float) -> float:
     if number is None or number <= 0:
         raise ConfigError(f"rate={rate!r} is not allowed; allowed: a positive, finite number of bytes/s")
     return number
+
+
+def _checked_count(name: str, count: int, least: int) -> int:
+    if isinstance(count, bool) or not isinstance(count, int) or count < least:
+        raise ConfigError(f"{name}={count!r} is not allowed; allowed: a whole number from {least}")
+    return count
 
 
 def _durations(profile: GradientProfile, rate: float, gradients: Sequence[int]) -> List[float]:

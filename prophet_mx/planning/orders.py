@@ -1,4 +1,6 @@
-"""The two orders of a job's units, from its profile. Pure.
+"""The orders of a job's units, from its profile. Pure: the same numbers in, the same orders out, on every worker.
+
+**Messages to servers** leave by two orders (:func:`orders`).
 
 *Urgency* says which of two ready units leaves first: the one that the next forward pass needs first. The caller's order of keys is not
 always the forward order (``gluon.Trainer`` sorts parameters by name), but backward runs forward's layers in reverse, so that what
@@ -6,11 +8,25 @@ becomes ready in a later step is needed earlier.
 
 The lead limit follows the *total order*, the same on all workers: the order in which an ideal link would finish the units, one
 that is somewhat faster than the worker's. What is urgent passes the lead limit without it; it says what may go ahead of that.
+
+**Collectives** need all ranks at once, so that all ranks must start them in one order (:func:`static_order`). A queue by priority on each
+rank cannot give one, since ranks become ready at slightly different times. A profile can: every rank computes the same order
+beforehand from the same numbers (rank 0's, which go to all), and starts each unit when it is that unit's turn and its gradients are there.
+
+It is the order of an ideal link that is never idle while a unit is ready, always takes the most urgent one that is ready, and does not
+interrupt it. The order in which a link *with* interruptions would finish (``bound.finishing_order``) is not such an order: to start a
+unit only when its turn to finish comes leaves the link idle in the time in which it would have been interrupted. How good the order is
+depends on the rate. In a simulation with rho 1, a rate that was 5% too low or too high cost 4% of the time: with one too low the link waits
+for urgent units that are not ready yet, with one too high what is urgent waits behind what is not.
 """
 
+import heapq
+import math
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from .bound import finishing_order
+from .unit_sizes import CollectiveCost
+from .units import MergedUnit
 
 AHEAD = 1.15  # times the worker's rate is the ideal link's: ten simulated jobs of 2 to 8 workers did best from 1.1 to 1.25
 NEVER = 1e9  # ready time of a gradient that is not in the profile: after all others (seconds)
@@ -62,3 +78,29 @@ def differ(one: Orders, other: Orders) -> bool:
     """Whether a unit is in places so far apart, over a twentieth of all, that it matters which of the two orders is used."""
     apart = len(one.ranks) / 20
     return any(abs(a - b) > apart for ours, theirs in zip(one, other) for a, b in zip(ours, theirs))
+
+
+def static_order(units: Sequence[MergedUnit], cost: CollectiveCost) -> List[int]:
+    """The order (indices) in which all ranks start ``units``: whenever a link of this cost is free, the most urgent that is ready goes.
+
+    Cost O(n log n) for n units.
+
+    >>> late, early, big = (MergedUnit(urgency, ready, (), size, 0) for urgency, ready, size in [(0, 0.2, 8), (1, 0.1, 8), (2, 0.0, 150)])
+    >>> static_order([late, early, big], CollectiveCost(0.0, 1000.0))
+    [2, 1, 0]
+    >>> static_order([late, early, big], CollectiveCost(0.0, 500.0))
+    [2, 0, 1]
+    """
+    coming = sorted(range(len(units)), key=lambda index: units[index].ready, reverse=True)
+    ready: List[Tuple[int, int]] = []
+    order: List[int] = []
+    clock = -math.inf
+    while coming or ready:
+        if not ready:
+            clock = max(clock, units[coming[-1]].ready)
+        while coming and units[coming[-1]].ready <= clock:
+            index = coming.pop()
+            heapq.heappush(ready, (units[index].urgency, index))
+        order.append(heapq.heappop(ready)[1])
+        clock += cost.seconds(units[order[-1]].bytes)
+    return order

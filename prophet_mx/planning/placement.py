@@ -9,7 +9,7 @@ import heapq
 from typing import Dict, Iterable, List, Optional, Sequence
 
 from ..sizes import MIN_UNIT
-from .partition import MOST, cut
+from .units import MOST, cut
 
 FACTOR = 9973  # the remainder of key number * FACTOR by the number of servers is the server of a key that is not spread
 SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place whatever the number of servers

@@ -5,8 +5,9 @@ from typing import Dict, List, NamedTuple, Sequence
 
 from ..errors import ConfigError
 from ..planning.orders import total_order
-from ..planning.partition import cut, unit_bytes
 from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
+from ..planning.unit_sizes import unit_bytes
+from ..planning.units import cut
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import Traffic
 from .cluster import Cluster, connection_rate, message_time
@@ -74,7 +75,7 @@ def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float)
 
 
 def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
-    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.planning.partition` in their total order.
+    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.planning.units` in their total order.
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
     sizes = [gradient.bytes for gradient in profile.gradients]

@@ -10,7 +10,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 
 from ..errors import CollectiveError
-from .agreement import Plan
+from ..planning.rounds import RoundPlan
 from .guards import plainly
 from .reducer import Channel, Rounds
 from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
@@ -47,7 +47,7 @@ class Exchange:
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
-    def install(self, plan: Plan) -> None:
+    def install(self, plan: RoundPlan) -> None:
         """Take a plan, at the end of ``step()``. All ranks take the same one after the same round."""
         self.finish()
         self.rounds.install(plan)

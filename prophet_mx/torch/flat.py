@@ -9,19 +9,19 @@ import torch
 def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
     """Flat buffers for units of one or more dtypes and devices: a tensor per unit, and a view per parameter.
 
-    ``units`` are lists of (parameter, start, stop), in elements. Pieces of one dtype and device lie one after the other in the order of the
+    ``units`` are lists of (parameter, start, stop), in elements. Slices of one dtype and device lie one after the other in the order of the
     list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so that the
     elements of both lie in the same order.
     """
-    kinds = [(params[pieces[0][0]].dtype, params[pieces[0][0]].device) for pieces in units]
-    sizes = [sum(stop - start for _, start, stop in pieces) for pieces in units]
+    kinds = [(params[slices[0][0]].dtype, params[slices[0][0]].device) for slices in units]
+    sizes = [sum(stop - start for _, start, stop in slices) for slices in units]
     used = dict.fromkeys(kinds, 0)
     total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
     flats = {(dtype, device): torch.zeros(size, dtype=dtype, device=device) for (dtype, device), size in total.items()}
     ranges, views = [], list(params)
-    for pieces, kind, size in zip(units, kinds, sizes):
+    for slices, kind, size in zip(units, kinds, sizes):
         ranges.append(flats[kind].narrow(0, used[kind], size))
-        for index, start, stop in pieces:
+        for index, start, stop in slices:
             if start == 0:
                 views[index] = _shaped(flats[kind], used[kind], params[index])
             used[kind] += stop - start

@@ -9,7 +9,7 @@ from ..monitoring.metrics import Metrics, first_unit, utilisation
 from ..monitoring.round_recorder import RoundRecorder
 from ..monitoring.timeline import Timeline
 from ..monitoring.traffic import Traffic
-from .agreement import Plan
+from ..planning.rounds import RoundPlan
 from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
@@ -94,7 +94,7 @@ class Monitor:
         """As :meth:`prophet_mx.monitoring.metrics.Counting.snapshot`."""
         return {**self.traffic.snapshot(), "stalled_seconds": self._waiting.seconds}
 
-    def stats(self, iterations: int, plan: Plan, plans: int) -> Stats:
+    def stats(self, iterations: int, plan: RoundPlan, plans: int) -> Stats:
         """See :class:`Stats`."""
         profile = plan.profile
         state = self.snapshot()

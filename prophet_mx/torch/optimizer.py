@@ -18,7 +18,7 @@ from ..policies import OFF
 from . import agreement, refusals
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
-from .learning import Learner
+from .learning import Learner, Planning
 from .modules import Model, broadcast_all, named_parameters
 from .monitor import Monitor, Stats
 from .reducer import Channel
@@ -29,8 +29,6 @@ from .updates import Groups, step_hooks
 from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
-
-FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):
@@ -93,19 +91,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
         if ddp is None:
             broadcast_all(model, self._group)
-        planner = agreement.Planner(self._group, tracked, config)
-        saved = agreement.saved_profile(self._group, tracked, config)
-        plan = agreement.first_plan(tracked, config.unit or FIRST_UNIT) if saved is None else planner.resume(saved)
+        strategy = AllReduce(self._group)
+        planning = Planning(self._group, strategy, tracked, config)
+        plan = planning.begin(agreement.saved_profile(self._group, tracked, config))
         waiting = Waiting(config, dist.get_rank())
         self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
         streams = streams_of(each.param for each in tracked)
-        self._exchange = Exchange(tracked, Channel(AllReduce(self._group), waiting, self._monitor.traffic, streams, unused))
+        self._exchange = Exchange(tracked, Channel(strategy, waiting, self._monitor.traffic, streams, unused))
         self._exchange.install(plan)
         self._groups = Groups(optimizer, tracked)
         for each in tracked:
             each.watch(self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
-        self._learner = Learner(self._exchange, planner, config, self._control, plan)
+        self._learner = Learner(self._exchange, planning, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
         end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))

@@ -19,8 +19,8 @@ import torch
 from ..errors import CollectiveError
 from ..monitoring.round_recorder import UnitFacts
 from ..monitoring.traffic import Traffic
+from ..planning.rounds import RoundPlan
 from ..threads import start_thread
-from .agreement import Plan
 from .flat import lay_out
 from .guards import plainly
 from .strategies import OUTSTANDING, Strategy
@@ -71,20 +71,20 @@ class Rounds:
         self._answered = True  # no answers are under way: _absent and _used may change
         self._reducer: Optional[Reducer] = None
 
-    def install(self, plan: Plan) -> None:
+    def install(self, plan: RoundPlan) -> None:
         """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
         if self._reducer is not None:
             self._reducer.stop(60.0)
-        units, order = plan.units, list(plan.order)
+        units, order = [unit.slices for unit in plan.units], list(plan.order)
         params = [tracked.param for tracked in self.tracked]
         ranges, views = lay_out(units, [param.detach() for param in params])
-        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in pieces] for pieces in units]
+        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in slices] for slices in units]
         places: List[List[int]] = [[] for _ in self.tracked]
         for unit, members in enumerate(self._members):
             for tracked in members:
                 places[tracked.index].append(unit)
         for tracked, view in zip(self.tracked, views):
-            tracked.place(view, places[tracked.index])
+            tracked.place(view, places[tracked.index], plan.urgency[tracked.index])
         self._missing = [len(members) for members in self._members]
         facts = self._facts(plan.steps(), ranges)
         if self.unused:

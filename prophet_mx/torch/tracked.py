@@ -1,4 +1,4 @@
-"""One parameter whose gradient is reduced: its states, and all that changes them. Only ``urgency`` and ``group`` are written elsewhere.
+"""One parameter whose gradient is reduced: its states, and all that changes them. Only ``group`` is written elsewhere.
 
 ``stage`` says what is under way:
 
@@ -319,12 +319,12 @@ class Tracked:
 
     # -- memory ------------------------------------------------------------------------------------------------------------
 
-    def place(self, view: torch.Tensor, units: Sequence[int]) -> None:
-        """Its range in new flat buffers, and the units that it is in. Nothing is under way."""
+    def place(self, view: torch.Tensor, units: Sequence[int], urgency: int) -> None:
+        """Its range in new flat buffers, the units that it is in, and its urgency, as a plan has them. Nothing is under way."""
         if self.view is not self.param:
             self.free()
             unguard_gradient(self.view)
-        self.view, self.units = view, list(units)
+        self.view, self.units, self.urgency = view, list(units), urgency
         guard_gradient(view, self)
 
     def free(self) -> None:

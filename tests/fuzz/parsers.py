@@ -15,8 +15,9 @@ from prophet_mx.config import Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
 from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.orders import orders
-from prophet_mx.planning.partition import cut, unit_bytes
-from prophet_mx.policies import settings as policies
+from prophet_mx.planning.unit_sizes import unit_bytes
+from prophet_mx.planning.units import cut
+from prophet_mx.policies import POLICIES
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
 from prophet_mx.quantities import format_rate, parse_rate, parse_size
 from prophet_mx.sizes import Traffic
@@ -197,35 +198,29 @@ def _use(found: GradientProfile, source: Source) -> None:
 
 
 def layout(data: bytes) -> None:
-    """Sizes of gradients, the unit, and the orders of the units."""
+    """Sizes of gradients, the unit, and the orders of the units. Numbers are such as callers give, who check them."""
     source = Source(data)
-    try:
-        unit = unit_bytes(
-            mostly(source, policies()[source.below(len(policies()))]),
-            Traffic(
-                [mostly(source, abs(source.whole())) for _ in range(source.below(10))],
-                mostly(source, abs(source.number())),
-                mostly(source, abs(source.number())),
-                mostly(source, 1 + source.below(1000)),
-                mostly(source, 1 + source.below(1000)),
-            ),
-            mostly(source, None),
-        )
-        assert unit >= 0
-        elements = mostly(source, source.below(256) ** (1 + source.below(3)))
-        element_bytes = mostly(source, 4)
-        slice_bytes = mostly(source, unit if source.below(2) else abs(source.whole()))
-        whole = all(type(value) is int for value in (elements, element_bytes, slice_bytes))
-        if whole and elements * element_bytes > 50 * abs(slice_bytes):
-            slice_bytes = abs(elements * element_bytes) // 50  # up to a million slices are allowed, and take half a second
-        parts = cut(elements, element_bytes, slice_bytes)
-    except ConfigError as error:
-        assert "\n" not in str(error)
-    else:
-        ends = [part.stop for part in parts]
-        assert [part.start for part in parts] == [0, *ends[:-1]] and ends[-1] == elements
-        sizes = [part.stop - part.start for part in parts]
-        assert max(sizes) - min(sizes) <= 1
+    unit = unit_bytes(
+        list(POLICIES)[source.below(len(POLICIES))],
+        Traffic(
+            [min(2**50, abs(source.whole())) for _ in range(source.below(10))],
+            abs(source.number()),
+            abs(source.number()),
+            1 + source.below(1000),
+            1 + source.below(1000),
+        ),
+        1 + source.below(2**22) if source.below(2) else None,
+    )
+    assert unit >= 0
+    elements = source.below(256) ** (1 + source.below(3))
+    slice_bytes = unit if source.below(2) else abs(source.whole())
+    if elements * 4 > 50 * slice_bytes:
+        slice_bytes = elements * 4 // 50  # up to a million slices are allowed, and take half a second
+    parts = cut(elements, 4, slice_bytes)
+    ends = [part.stop for part in parts]
+    assert [part.start for part in parts] == [0, *ends[:-1]] and ends[-1] == elements
+    sizes = [part.stop - part.start for part in parts]
+    assert max(sizes) - min(sizes) <= 1
     count = source.below(8)
     units = [(source.below(max(1, count)), source.below(256)) for _ in range(source.below(12))]
     ready = {gradient: abs(source.number()) for gradient in range(count) if source.below(4)}

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch import nn, optim
 from torch.optim import lr_scheduler
 
-from prophet_mx.torch import agreement
+from prophet_mx.planning.rounds import RoundPlanner
 from support.ranks import on_ranks
 from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
 
@@ -189,16 +189,16 @@ class Recorded(Scheduled):
     def wrap(self, model, optimizer, **ddp):
         self.plans = []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(agreement, "first_plan", self.keeping(agreement.first_plan))
+            patch.setattr(RoundPlanner, "first_plan", self.keeping(RoundPlanner.first_plan))
             result = super().wrap(model, optimizer, **ddp)
         self.learned = pytest.MonkeyPatch()
-        self.learned.setattr(agreement.Planner, "plan", self.keeping(agreement.Planner.plan))
+        self.learned.setattr(RoundPlanner, "plan", self.keeping(RoundPlanner.plan))
         return result
 
     def keeping(self, make):
         def kept(*arguments):
             plan = make(*arguments)
-            self.plans.append((0 if not self.plans else self.optimizer._iteration, plan.units))
+            self.plans.append((0 if not self.plans else self.optimizer._iteration, [unit.slices for unit in plan.units]))
             return plan
 
         return kept

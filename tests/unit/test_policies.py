@@ -7,7 +7,7 @@ import pytest
 from prophet_mx import Config, ConfigError
 from prophet_mx._core import Scheduler
 from prophet_mx.mxnet.shared_settings import adopted, differences, encoded
-from prophet_mx.planning.partition import unit_bytes
+from prophet_mx.planning.unit_sizes import unit_bytes
 from prophet_mx.policies import POLICIES, Policy, Window, add
 from prophet_mx.sizes import LARGEST_UNIT, Traffic
 

@@ -8,8 +8,7 @@ from benchmarks.comparison.rows import Job
 from benchmarks.comparison.stolen import Stolen
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
-from prophet_mx.planning.bound import rho
-from prophet_mx.planning.collectives import ring_bound
+from prophet_mx.planning.bound import lower_bound, rho, ring_rate
 
 LINKS = Goodput(118e6, 119e6, 0.005)
 
@@ -24,7 +23,7 @@ def test_a_cell_of_ranks_is_parsed_and_written_back():
 def test_rho_counts_every_byte_as_often_as_a_ring_sends_it(ranks):
     load = RingCell.parse(f"resnet50_v1,ranks={ranks},rho=0.5,compute=0.15", "cpu").load(LINKS.link)
     assert rho(load.profile, LINKS.link * ranks / (2 * (ranks - 1))) == pytest.approx(0.5, rel=1e-3)
-    assert load.bound == ring_bound(load.profile, LINKS.link, ranks)
+    assert load.bound == lower_bound(load.profile, ring_rate(LINKS.link, ranks))
 
 
 def test_gradients_are_ready_operation_by_operation_and_a_slower_rank_has_a_bound_of_its_own():

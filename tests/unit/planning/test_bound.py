@@ -15,6 +15,7 @@ from prophet_mx.planning.bound import (
     finishing_order,
     lower_bound,
     rho,
+    ring_rate,
     scaled_to_rho,
     sendings,
     worker_rate,
@@ -277,3 +278,18 @@ def test_a_rate_that_is_none_is_rejected(rate):
     for use in (lower_bound, communication_seconds, rho):
         with pytest.raises(ConfigError, match="rate"):
             use(profile, rate)
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**7), st.floats(0.001, 0.1)), min_size=1, max_size=9), st.floats(1e6, 1e9))
+def test_the_bound_of_a_ring_is_that_of_a_link_that_carries_each_byte_as_often_as_a_ring_does(layers, link):
+    sizes, seconds = zip(*layers)
+    profile = make_profile(sizes, seconds, seconds)
+    assert lower_bound(profile, ring_rate(link, 2)) == lower_bound(profile, link)
+    assert lower_bound(profile, ring_rate(link, 4)) == pytest.approx(lower_bound(profile, link / 1.5))
+    assert ring_rate(link, 1000) == pytest.approx(link / 2, rel=0.002)
+
+
+@pytest.mark.parametrize("wrong", [(1e6, 1), (0, 2), (math.nan, 2)])
+def test_rings_that_there_are_not(wrong):
+    with pytest.raises(ConfigError, match="allowed: "):
+        ring_rate(*wrong)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from prophet_mx.planning.collective_units import partition, unit_sizes
-from prophet_mx.planning.collectives import CollectiveCost, Gradient, static_order
 from prophet_mx.planning.orders import orders
-from prophet_mx.planning.partition import cut, unit_bytes
+from prophet_mx.planning.rounds import Parameter, RoundPlanner
+from prophet_mx.planning.unit_sizes import CollectiveCost, unit_bytes
+from prophet_mx.planning.units import cut
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.model_profiles import model_names, model_profile
 from prophet_mx.sizes import Traffic
@@ -54,21 +54,19 @@ def plan_for_servers(profile, network):
         name, count = profile.gradients[keys[units[members[0]][0]]].name, len(slices[units[members[0]][0]])
         what = f"{len(members)} of {count} slices" if count > 1 else "whole"
         lines.append(f"{found.ranks[members[0]]}: {name}, {what}, {sum(units[unit][1] for unit in members)} bytes")
-    return {"unit": unit, "units": len(units), "in total order, by rank": lines}
+    return {"unit": unit, "units": len(units), "in total order, by urgency": lines}
 
 
 def plan_for_a_ring(profile, cost):
-    gradients = [
-        Gradient(each.bytes, ELEMENT, 0, rank, moment) for rank, (each, moment) in enumerate(zip(profile.gradients, profile.ready_times()))
-    ]
-    units = partition(gradients, unit_sizes(cost, gradients), cost)
+    parameters = [Parameter(each.name, each.bytes, ELEMENT, "float32") for each in profile.gradients]
+    plan = RoundPlanner(parameters, None).plan(profile, cost)
     lines = []
-    for place in static_order(units, cost):
-        ends = [units[place].pieces[0], units[place].pieces[-1]]
+    for place in plan.order:
+        ends = [plan.units[place].slices[0], plan.units[place].slices[-1]]
         names = [f"{profile.gradients[each.gradient].name}[{each.start}:{each.stop}]" for each in ends]
-        what = names[0] if len(units[place].pieces) == 1 else f"{len(units[place].pieces)} pieces from {names[0]} to {names[1]}"
-        lines.append(f"{place}: {what}, {units[place].bytes} bytes")
-    return {"units": len(units), "in the order in which they start, by urgency": lines}
+        what = names[0] if len(plan.units[place].slices) == 1 else f"{len(plan.units[place].slices)} pieces from {names[0]} to {names[1]}"
+        lines.append(f"{place}: {what}, {plan.units[place].bytes} bytes")
+    return {"units": len(plan.units), "in the order in which they start, by urgency": lines}
 
 
 @pytest.mark.parametrize("model", sorted(MODELS))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
 from prophet_mx.planning.bound import lower_bound
-from prophet_mx.planning.partition import unit_bytes
+from prophet_mx.planning.unit_sizes import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
 from prophet_mx.simulation.copies import TO_DEVICE, TO_HOST, CopyEngines

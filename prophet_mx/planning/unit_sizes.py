@@ -1,0 +1,92 @@
+"""How large units are: of messages to servers by the policy (the formulas are in sizes.py), of collectives by what one costs.
+
+**Cost of a collective.** While several are under way, what one needs besides its bytes (messages, threads that wake) passes beside the
+bytes of the others. So it takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). Gloo with three at a time,
+between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120 MB/s.
+
+**Sizes of collectives.** Start-ups hide behind bytes from startup * rate on; MARGIN times as much keeps them hidden while processors are
+busy. The fewer units there are the better, so that others may be larger wherever it costs nothing. What does a unit cost that an ideal link
+would send x seconds before backward ends? What is more urgent and becomes ready meanwhile waits for it, and for what is started besides.
+With x * rate / GROWTH bytes it is done after x / GROWTH, long before forward begins and anything is needed. (Parts of it that were ready
+early have waited for the last one. The link did something else then, or had time to spare.) After the end of backward nothing more becomes
+ready, so that no unit is in the way of another. But forward waits for all of a unit before it can use the first of it. In what is sent x
+seconds after the end of backward that are x / GROWTH at the most, a constant share of what forward may have done by then. So units shrink
+towards the end of backward, and grow again from there on; AT_MOST start-ups are enough to make what they cost little
+(:func:`collective_sizes`).
+"""
+
+from typing import NamedTuple, Optional
+
+from ..policies import POLICIES
+from ..sizes import MAX_COLLECTIVE_UNIT, Traffic
+
+MARGIN = 2  # start-ups that the bytes of a collective take at the least, if there are so many that belong together
+AT_MOST = 16  # start-ups that they take at the most
+GROWTH = 4  # units take this part of the time that is left until the end of backward, or has passed since
+MIN_COLLECTIVE_UNIT = 16_000  # bytes
+
+
+def unit_bytes(policy: str, traffic: Traffic, forced: Optional[int] = None) -> int:
+    """The size of a message's unit in bytes under a policy; 0 leaves every gradient whole. ``forced`` is the user's own choice (bytes).
+
+    >>> unit_bytes("prophet", Traffic([16_000_000], rate=62.5e6, message=0.0005))
+    127338
+    >>> unit_bytes("priority", Traffic([16_000_000]))
+    160000
+    """
+    if forced is not None:
+        return forced
+    unit = POLICIES[policy].unit
+    return int(unit(traffic)) if callable(unit) else unit
+
+
+class CollectiveCost(NamedTuple):
+    """What an all-reduce of b bytes takes while others are under way: ``startup`` or b / ``rate``, whichever is longer.
+
+    Attributes
+    ----------
+    startup : seconds from one collective to the next, if they are tiny. While others are under way, it passes beside their bytes.
+    rate : bytes/s of payload (a ring of N ranks sends 2 (N - 1) / N times as much over each link).
+    """
+
+    startup: float
+    rate: float
+
+    def seconds(self, size: int) -> float:
+        """Seconds from the end of one collective to the end of the next, of ``size`` bytes."""
+        return max(self.startup, size / self.rate)
+
+
+class UnitSizes(NamedTuple):
+    """How large units of collectives may be.
+
+    Attributes
+    ----------
+    least, most : bytes.
+    turn : when backward ends and forward begins (seconds, on the clock of the ready times). Units sent about then have ``least`` bytes.
+    """
+
+    least: int
+    most: int
+    turn: float = 0.0
+
+    def during(self, begin: float, end: float, rate: float) -> float:
+        """Bytes of a unit of which an ideal link of ``rate`` bytes/s starts to send a first part at ``begin``, and the last at ``end``."""
+        return min(self.most, max(self.least, rate * max(begin - self.turn, self.turn - end, 0.0) / GROWTH))
+
+
+def fixed_sizes(unit: int) -> UnitSizes:
+    """All units of about ``unit`` bytes."""
+    return UnitSizes(unit, unit)
+
+
+def collective_sizes(cost: CollectiveCost, turn: float) -> UnitSizes:
+    """The sizes of units for collectives of this cost, where backward ends at ``turn``; derived at the top of this file.
+
+    >>> collective_sizes(CollectiveCost(startup=0.001, rate=120e6), turn=0.2)
+    UnitSizes(least=240000, most=1920000, turn=0.2)
+    """
+    least, most = (
+        round(min(MAX_COLLECTIVE_UNIT, max(MIN_COLLECTIVE_UNIT, startups * cost.startup * cost.rate))) for startups in (MARGIN, AT_MOST)
+    )
+    return UnitSizes(least, most, turn)

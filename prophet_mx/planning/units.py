@@ -1,0 +1,199 @@
+"""Gradients to units: what one message, or one collective, carries. Pure: the same numbers in, the same units out, on every worker.
+
+A large gradient is *cut* into slices, so that what is more urgent never waits behind much of it: :func:`cut`, for messages to servers, into
+equal ones; :func:`partition`, for collectives, into those that suit the moment at which each travels.
+
+Small neighbours are *merged*: :func:`together` for copies, and :func:`merge` for collectives, as each costs the processors a start-up.
+Units of messages never cross gradients, so that a parameter that is not pushed in some iteration holds nothing up.
+
+How large units are is the matter of unit_sizes.py.
+"""
+
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+
+from ..sizes import MIN_UNIT, parts_of
+from .bound import Sending, sendings
+from .unit_sizes import UnitSizes
+
+MOST = 2**62
+MAX_PARTS = 1 << 20  # slices of one gradient, at most
+
+
+class Slice(NamedTuple):
+    """Elements ``start`` to ``stop`` of the flat gradient of this index; also of a whole one."""
+
+    gradient: int
+    start: int
+    stop: int
+
+
+class Member(NamedTuple):
+    """A gradient that is to travel in units.
+
+    Attributes
+    ----------
+    bytes, itemsize : of the whole, and of an element.
+    kind : gradients of different kinds (dtype, device) never share a unit.
+    urgency : 0 is needed first by the next forward.
+    ready : seconds from some moment of the iteration, the same for all gradients.
+    """
+
+    bytes: int
+    itemsize: int
+    kind: int
+    urgency: int
+    ready: float
+
+
+class MergedUnit(NamedTuple):
+    """Slices that travel together.
+
+    Attributes
+    ----------
+    urgency : of its most urgent gradient.
+    ready : when its last gradient is ready (seconds).
+    slices : of gradients of one kind, neighbours in urgency.
+    bytes : of all slices.
+    kind : of its gradients.
+    """
+
+    urgency: int
+    ready: float
+    slices: Tuple[Slice, ...]
+    bytes: int
+    kind: int
+
+
+# -- messages to servers ---------------------------------------------------------------------------------------------------
+
+
+def cut(elements: int, element_bytes: int, unit: int, most: int = MOST, gradient: int = 0) -> List[Slice]:
+    """The slices of one gradient of ``elements`` elements for units of about ``unit`` bytes (0: whole), equal to within one element.
+
+    A gradient of up to one and a half units stays whole (:func:`~prophet_mx.sizes.parts_of`). But no slice has more than
+    ``most`` elements, if so many make a unit at all: MXNet spreads an array from ``MXNET_KVSTORE_BIGARRAY_BOUND`` elements on over all
+    servers, and a unit of half-precision numbers has twice as many as one of others.
+
+    >>> [(part.start, part.stop) for part in cut(10, 4, 16)]
+    [(0, 3), (3, 6), (6, 10)]
+    >>> cut(1500000, 2, 4000000, most=999999, gradient=7)
+    [Slice(gradient=7, start=0, stop=750000), Slice(gradient=7, start=750000, stop=1500000)]
+    """
+    parts = min(elements, MAX_PARTS, parts_of(elements * element_bytes, unit)) if unit > 0 and elements else 1
+    if unit > 0 and most * element_bytes >= MIN_UNIT:
+        parts = max(parts, min(MAX_PARTS, -(-elements // most)))
+    return [Slice(gradient, elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
+
+
+def together(sizes: Sequence[int], least: int) -> List[int]:
+    """How many neighbours at a time have ``least`` bytes or more; all together if they have less.
+
+    >>> together([400, 400, 400, 400, 400], 800)
+    [2, 3]
+    >>> together([900, 900], 800), together([100, 100], 800), together([], 800)
+    ([1, 1], [2], [])
+    """
+    counts: List[int] = []
+    count = size = 0
+    for one in sizes:
+        count, size = count + 1, size + one
+        if size >= least:
+            counts.append(count)
+            count = size = 0
+    if count and counts:
+        counts[-1] += count
+    return counts or [count] * bool(count)
+
+
+# -- collectives -----------------------------------------------------------------------------------------------------------
+
+
+class Part(NamedTuple):
+    """A unit, or what may become a part of one. An ideal link begins to send its first slice at ``first``, and its last one at ``last``."""
+
+    unit: MergedUnit
+    first: float
+    last: float
+
+
+def partition(gradients: Sequence[Member], sizes: UnitSizes, rate: float) -> List[MergedUnit]:
+    """The units of collectives that carry ``gradients``, most urgent first. Every element is in exactly one.
+
+    How large a unit may be depends on when an ideal link of ``rate`` bytes/s would send it, which sends the most urgent gradient that is
+    ready at any moment. A gradient of over one and a half units is cut into slices. Gradients and slices share a unit with their neighbours
+    in urgency, up to this size, or half as much again with one of at most half of it.
+
+    In the order of the list, the slices of one kind are whole gradients one after the other. Laid so into one flat array, each gradient and
+    each unit is a contiguous range of it.
+
+    >>> from prophet_mx.planning.unit_sizes import fixed_sizes
+    >>> one, two = Member(8, 4, 0, urgency=0, ready=0.2), Member(44, 4, 0, urgency=1, ready=0.1)
+    >>> [[tuple(part) for part in unit.slices] for unit in partition([one, two], fixed_sizes(20), 1000)]
+    [[(0, 0, 2), (1, 0, 5)], [(1, 5, 11)]]
+    """
+    urgent = sorted(range(len(gradients)), key=lambda index: (gradients[index].urgency, index))
+    parts: Dict[int, List[Part]] = {}
+    for index, spans in zip(urgent, _ideal([gradients[index] for index in urgent], rate)):
+        parts.setdefault(gradients[index].kind, []).extend(_slices(index, gradients[index], spans, sizes, rate))
+    units = [unit for some in parts.values() for unit in merge(some, sizes, rate)]
+    return sorted(units, key=lambda each: (each.urgency, each.kind))
+
+
+def _ideal(gradients: Sequence[Member], rate: float) -> List[List[Sending]]:
+    """When an ideal link sends each of these gradients, which are given most urgent first."""
+    zero = min((gradient.ready for gradient in gradients), default=0.0)
+    spans: List[List[Sending]] = [[] for _ in gradients]
+    for each in sendings([gradient.ready - zero for gradient in gradients], [gradient.bytes / rate for gradient in gradients]):
+        spans[each.gradient].append(Sending(each.gradient, each.start + zero, each.end + zero))
+    return spans
+
+
+def _slices(index: int, gradient: Member, spans: Sequence[Sending], sizes: UnitSizes, rate: float) -> Iterator[Part]:
+    """A gradient in slices of the size that units have when an ideal link sends them; it sends the gradient during ``spans``."""
+    count, start = gradient.bytes // gradient.itemsize, 0
+    while True:
+        begin = _moment(spans, start * gradient.itemsize / rate)
+        size = sizes.during(begin, begin, rate)
+        whole = (count - start) * gradient.itemsize <= 1.5 * size
+        stop = count if whole else start + max(1, int(size) // gradient.itemsize)
+        slices = (Slice(index, start, stop),)
+        yield Part(MergedUnit(gradient.urgency, gradient.ready, slices, (stop - start) * gradient.itemsize, gradient.kind), begin, begin)
+        if stop == count:
+            return
+        start = stop
+
+
+def _moment(spans: Sequence[Sending], seconds: float) -> float:
+    """When an ideal link has worked for so many seconds on what it sends during ``spans``, and goes on."""
+    for span in spans:
+        if seconds < span.end - span.start:
+            return span.start + seconds
+        seconds -= span.end - span.start
+    return spans[-1].end
+
+
+def merge(parts: Iterable[Part], sizes: UnitSizes, rate: float) -> List[MergedUnit]:
+    """The units of parts of one kind, which are given most urgent first: neighbours travel together where :func:`_fit` says so."""
+    found: List[Part] = []
+    for part in parts:
+        if found:
+            joined = _joined(found[-1], part)
+            if _fit(found[-1].unit, part.unit, sizes.during(joined.first, joined.last, rate)):
+                found[-1] = joined
+                continue
+        found.append(part)
+    return [part.unit for part in found]
+
+
+def _fit(one: MergedUnit, other: MergedUnit, size: float) -> bool:
+    """Whether two neighbours may share a unit of about ``size`` bytes; slices of one gradient do not."""
+    if one.slices[-1].gradient == other.slices[0].gradient:
+        return False
+    both = one.bytes + other.bytes
+    return both <= size or (2 * min(one.bytes, other.bytes) <= size and 2 * both <= 3 * size)
+
+
+def _joined(one: Part, other: Part) -> Part:
+    urgency, ready, slices, size, kind = one.unit
+    unit = MergedUnit(urgency, max(ready, other.unit.ready), slices + other.unit.slices, size + other.unit.bytes, kind)
+    return Part(unit, min(one.first, other.first), max(one.last, other.last))

@@ -1,0 +1,72 @@
+"""How large units are: of messages by the policy, of collectives by what one costs."""
+
+import doctest
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx.planning import unit_sizes
+from prophet_mx.planning.unit_sizes import MARGIN, MIN_COLLECTIVE_UNIT, CollectiveCost, collective_sizes, unit_bytes
+from prophet_mx.sizes import MAX_COLLECTIVE_UNIT, MAX_LONE_UNIT, MAX_UNIT, MIN_UNIT, MOST_SHARE, Traffic, parts_of
+
+
+def test_the_examples_in_the_documentation_are_true():
+    tried = doctest.testmod(unit_sizes)
+    assert tried.attempted >= 3 and tried.failed == 0
+
+
+TRAFFIC = st.builds(
+    Traffic,
+    sizes=st.lists(st.integers(0, 10**8), max_size=10),
+    rate=st.floats(1e4, 1e11),
+    message=st.floats(0, 0.1),
+    workers=st.integers(1, 5000),
+    servers=st.integers(1, 5000),
+)
+
+
+def most_of(traffic):
+    return min(MAX_UNIT, max(MIN_UNIT, sum(traffic.sizes) // traffic.servers)) if traffic.servers > 1 else MAX_LONE_UNIT
+
+
+@given(TRAFFIC)
+def test_a_unit_keeps_within_its_limits_and_grows_with_what_a_message_costs(traffic):
+    size = unit_bytes("prophet", traffic)
+    assert MIN_UNIT <= size <= most_of(traffic)
+    assert size <= unit_bytes("prophet", traffic._replace(message=10.0))
+
+
+@given(TRAFFIC)
+def test_messages_take_no_more_than_their_share_of_the_wire_s_time(traffic):
+    traffic = traffic._replace(message=max(traffic.message, 1e-6))
+    unit = unit_bytes("prophet", traffic)
+    parts = [parts_of(size, unit) for size in traffic.sizes]
+    slices = sum(count for count in parts if count > 1)
+    wire = sum(traffic.sizes) / (traffic.rate * traffic.servers)
+    # A unit is a whole number of bytes: what is lost by that makes at most one more slice of each gradient.
+    assert unit == most_of(traffic) or (slices - len(parts)) * traffic.message <= max(
+        MOST_SHARE / 2 * wire, MOST_SHARE * wire - parts.count(1) * traffic.message
+    )
+
+
+def test_long_iterations_have_larger_units_and_fewer_messages_per_second():
+    """By the square root of what a round of messages takes of the time on the wire."""
+    short, long = (Traffic([size], 62.5e6, 0.0004) for size in (10**7, 4 * 10**7))
+    assert unit_bytes("prophet", long) == pytest.approx(2 * unit_bytes("prophet", short), rel=0.15)
+
+
+def test_without_a_measured_cost_a_server_gets_no_more_messages_than_it_surely_can_take():
+    unit = unit_bytes("prophet", Traffic([100_000_000], rate=1.25e9 / 64, workers=64))
+    assert 1.25e9 / unit <= 4000  # per second
+
+
+def test_what_the_user_sets_is_taken_as_it_is():
+    assert unit_bytes("prophet", Traffic([10**9], 1e9, 0.01, 64), 1234) == 1234
+
+
+@given(st.builds(CollectiveCost, startup=st.floats(0, 0.01), rate=st.floats(1e3, 1e11)))
+def test_units_keep_within_their_limits_and_their_bytes_take_longer_than_a_start_up(cost):
+    sizes = collective_sizes(cost, 0.0)
+    assert MIN_COLLECTIVE_UNIT <= sizes.least <= sizes.most <= MAX_COLLECTIVE_UNIT
+    assert cost.seconds(sizes.least) >= 0.99 * MARGIN * cost.startup or sizes.least == MAX_COLLECTIVE_UNIT
