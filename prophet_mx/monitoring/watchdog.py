@@ -1,7 +1,7 @@
 """Reports when training stands still, and what it is waiting for. MXNet itself waits forever without a message.
 
-Contract: one Python thread, which looks once a second. While answers arrive it does nothing but compare two counters and ask the
-kernel for the state of each connection. It holds no reference to the store, so that the store can be freed while it runs.
+Contract: one Python thread, which looks once a second. While answers arrive, that of a store does nothing but compare two counters and ask
+the kernel for the state of each connection. It holds no reference to the store, so that the store can be freed while it runs.
 """
 
 import faulthandler
@@ -33,7 +33,97 @@ Waiting = Tuple[int, int, str, float, Optional[bool]]
 """As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
 
 
-class Watchdog:
+class Watch:
+    """A thread that looks once a second, from :meth:`start` to :meth:`close`."""
+
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._thread: Optional[threading.Thread] = None
+
+    def start(self) -> None:
+        """Start the thread. KVStoreError if it cannot be started."""
+        self._thread = start_thread("watchdog", self._run)
+
+    def forget_thread(self) -> None:
+        """In a forked child: the thread exists in the parent only."""
+        self._thread = None
+
+    def close(self) -> None:
+        """End the thread; may be called again."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = None
+
+    def _run(self) -> None:
+        last = time.monotonic()
+        try:
+            while not self._stop.wait(TICK):
+                now = time.monotonic()
+                # A process that was stopped itself, or starved, has not waited for others all the time.
+                self._look(min(now - last, 2 * TICK))
+                last = now
+        except Exception:
+            logger.exception("the watchdog has ended after an internal error; training continues, but stalls are no longer reported")
+
+    def _look(self, seconds: float) -> None:
+        """In the thread, so many seconds after the last look."""
+        raise NotImplementedError
+
+
+class Wait:
+    """One thread of the program that waits: since when, for what, and when the log last said so (``time.monotonic``)."""
+
+    def __init__(self, what: Callable[[], str]) -> None:
+        self.began = self.told = time.monotonic()
+        self.what = what
+
+
+class WaitWatch(Watch):
+    """Watches threads of a program that say for what they wait (:meth:`noted`). It only writes to the log.
+
+    Parameters
+    ----------
+    warn : an error in the log for each so many seconds of a wait; None: no thread looks.
+    rank : this one, for the messages.
+    why : of such a wait, in words.
+    """
+
+    def __init__(self, warn: Optional[float], rank: int, why: str) -> None:
+        super().__init__()
+        self._warn, self._rank, self._why = warn, rank, why
+        self._waits: Dict[int, Wait] = {}  # by the thread that waits
+
+    def start(self) -> None:
+        """Start the thread if the settings ask for one. KVStoreError if it cannot be started."""
+        if self._warn is not None:
+            super().start()
+
+    @contextmanager
+    def noted(self, what: Callable[[], str]) -> Iterator[Wait]:
+        """While the caller's thread waits for ``what()``. A signal's handler may wait within a wait."""
+        thread = threading.get_ident()
+        outer = self._waits.get(thread)
+        wait = self._waits[thread] = Wait(what)
+        try:
+            yield wait
+        finally:
+            if outer is None:
+                del self._waits[thread]
+            else:
+                self._waits[thread] = outer
+            if wait.told > wait.began:
+                logger.warning("rank %d continues after a wait of %.0f s", self._rank, time.monotonic() - wait.began)
+
+    def _look(self, seconds: float) -> None:
+        now = time.monotonic()
+        for wait in list(self._waits.values()):
+            if self._warn is not None and now - wait.told >= self._warn:
+                wait.told = now
+                logger.error("rank %d has waited %.0f s for %s: %s", self._rank, now - wait.began, wait.what(), self._why)
+
+
+class Watchdog(Watch):
     """Watches one store's driver. :meth:`close` ends and joins its thread.
 
     Parameters
@@ -53,6 +143,7 @@ class Watchdog:
     def __init__(
         self, driver: "_core.Driver", config: Config, rank: int, name_of: Callable[[int], str], fail: Callable[[str, str], None]
     ) -> None:
+        super().__init__()
         self._driver = driver
         self._warn, self._abort, self._code = config.stall_warn, config.stall_abort, EXIT_STALLED
         self._rank = rank
@@ -66,8 +157,7 @@ class Watchdog:
         self._seen = (0, 0)  # phase and number of answers in the last look
         self._quiet = 0.0  # seconds without an answer, while something waited
         self._warned = False
-        self._stop = threading.Event()
-        self._thread: Optional[threading.Thread] = start_thread("watchdog", self._run)
+        self.start()
 
     def watch(self, connections: List[Connection]) -> None:
         """Report these connections when they break."""
@@ -94,29 +184,7 @@ class Watchdog:
         self._abort, self._code = EXIT_PATIENCE, code
         self._phase += 1
 
-    def forget_thread(self) -> None:
-        """In a forked child: the thread exists in the parent only."""
-        self._thread = None
-
-    def close(self) -> None:
-        """End the thread; may be called again."""
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
-        self._thread = None
-
     # -- the thread --------------------------------------------------------------------------------------------------------
-
-    def _run(self) -> None:
-        last = time.monotonic()
-        try:
-            while not self._stop.wait(TICK):
-                now = time.monotonic()
-                # A process that was stopped itself, or starved, has not waited for others all the time.
-                self._look(min(now - last, 2 * TICK))
-                last = now
-        except Exception:
-            logger.exception("the watchdog has ended after an internal error; training continues, but stalls are no longer reported")
 
     def _look(self, seconds: float) -> None:
         waiting, answers, fault = self._driver.progress()

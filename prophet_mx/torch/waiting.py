@@ -1,18 +1,15 @@
 """One lock, on which all threads of the adapter wait for each other, and the error that ends all waiting."""
 
 import contextlib
-import logging
 import threading
 import time
-from typing import Callable, Dict, Iterator, Optional
+from typing import Callable, Iterator, Optional
 
 from ..config import Config
 from ..errors import CollectiveError, ProphetError
-from ..threads import start_thread
+from ..monitoring.watchdog import TICK, WaitWatch
 
-logger = logging.getLogger("prophet_mx")
-
-TICK = 1.0  # seconds between two looks at the clock while waiting
+WHY = "another rank is slow, stopped or dead, or has not run the same backward"
 
 
 @contextlib.contextmanager
@@ -26,41 +23,34 @@ def as_collective_error() -> Iterator[None]:
         raise CollectiveError(f"the ranks cannot agree, because a collective failed: {error}") from error
 
 
-class Wait:
-    """One thread of the program that waits: since when, for what, and when the log last said so (``time.monotonic``)."""
-
-    def __init__(self, what: Callable[[], str]) -> None:
-        self.began = self.told = time.monotonic()
-        self.what = what
-
-
 class Waiting:
     """``condition`` guards what several threads write; ``failure`` is the first error of one of the adapter's threads.
 
-    Once a second a watchdog thread checks how long the program has waited, also for waits inside PyTorch. It only writes
-    to the log: the process group decides when to give up a rank.
+    The watchdog checks how long the program has waited, also for waits inside PyTorch. The process group decides when to give up a rank.
 
     Parameters
     ----------
-    config : ``stall_warn``; without it there is no watchdog.
+    config : ``stall_warn``.
     rank : this one, for the messages.
+
+    Attributes
+    ----------
+    noted : see :meth:`WaitWatch.noted`.
+    seconds : that the caller's threads have waited for gradients in all.
     """
 
     def __init__(self, config: Config, rank: int) -> None:
         self.condition = threading.Condition()
         self.failure: Optional[BaseException] = None
         self.closed = False
-        self.seconds = 0.0  # that the caller's threads have waited for gradients in all
+        self.seconds = 0.0
         self._rank = rank
-        self._waits: Dict[int, Wait] = {}  # by the thread that waits
-        self._stop = threading.Event()
-        self._warn = config.stall_warn
-        self._thread: Optional[threading.Thread] = None
+        self._watch = WaitWatch(config.stall_warn, rank, WHY)
+        self.noted = self._watch.noted
 
     def watch(self) -> None:
         """Start the watchdog, if the settings ask for one. KVStoreError if it cannot be started."""
-        if self._warn is not None:
-            self._thread = start_thread("watchdog", self._watch, self._warn)
+        self._watch.start()
 
     def fail(self, error: BaseException) -> None:
         """One of the adapter's threads has failed: every call that waits, or will wait, raises."""
@@ -105,41 +95,9 @@ class Waiting:
         with self.condition:
             self.closed = True
             self.condition.notify_all()
-        self._stop.set()
-        if self._thread is not None:
-            self._thread.join()
+        self._watch.close()
 
     def leave(self) -> None:
         """In a forked child, which has none of the threads: calls that would wait raise."""
         self.condition = threading.Condition()
         self.failure = self.failure or CollectiveError("this process was forked while they were under way")
-
-    @contextlib.contextmanager
-    def noted(self, what: Callable[[], str]) -> Iterator[Wait]:
-        """For the watchdog: the caller's thread waits. A signal's handler may wait within a wait."""
-        thread = threading.get_ident()
-        outer = self._waits.get(thread)
-        wait = self._waits[thread] = Wait(what)
-        try:
-            yield wait
-        finally:
-            if outer is None:
-                del self._waits[thread]
-            else:
-                self._waits[thread] = outer
-            if wait.told > wait.began:
-                logger.warning("rank %d continues after a wait of %.0f s", self._rank, time.monotonic() - wait.began)
-
-    def _watch(self, warn: float) -> None:
-        """The watchdog: an error in the log for each ``warn`` seconds that a thread has waited."""
-        while not self._stop.wait(TICK):
-            now = time.monotonic()
-            for wait in list(self._waits.values()):
-                if now - wait.told >= warn:
-                    wait.told = now
-                    logger.error(
-                        "rank %d has waited %.0f s for %s: another rank is slow, stopped or dead, or has not run the same backward",
-                        self._rank,
-                        now - wait.began,
-                        wait.what(),
-                    )
