@@ -3,11 +3,11 @@
 **Messages to servers** leave by two orders (:func:`orders`).
 
 *Urgency* says which of two ready units leaves first: the one that the next forward pass needs first. The caller's order of keys is not
-always the forward order (``gluon.Trainer`` sorts parameters by name), but backward runs forward's layers in reverse, so that what
-becomes ready in a later step is needed earlier.
+always the forward order (``gluon.Trainer`` sorts parameters by name). But backward runs forward's layers in reverse, so the gradients of a
+later step are needed earlier.
 
 The lead limit follows the *total order*, the same on all workers: the order in which an ideal link would finish the units, one
-that is somewhat faster than the worker's. What is urgent passes the lead limit without it; it says what may go ahead of that.
+that is somewhat faster than the worker's. Urgent units pass the lead limit in any case. The total order says which others may go ahead.
 
 **Collectives** need all ranks at once, so that all ranks must start them in one order (:func:`static_order`). A queue by priority on each
 rank cannot give one, since ranks become ready at slightly different times. A profile can: every rank computes the same order
@@ -17,7 +17,7 @@ It is the order of an ideal link that is never idle while a unit is ready, alway
 interrupt it. The order in which a link *with* interruptions would finish (``bound.finishing_order``) is not such an order: to start a
 unit only when its turn to finish comes leaves the link idle in the time in which it would have been interrupted. How good the order is
 depends on the rate. In a simulation with rho 1, a rate that was 5% too low or too high cost 4% of the time: with one too low the link waits
-for urgent units that are not ready yet, with one too high what is urgent waits behind what is not.
+for urgent units that are not ready yet, with one too high urgent units wait behind others.
 """
 
 import heapq
@@ -52,15 +52,15 @@ def forward_order(ready: Dict[int, float], steps: Sequence[Sequence[int]]) -> Li
 
 
 def total_order(ready: Sequence[float], sizes: Sequence[int], rate: float) -> List[int]:
-    """The total order of units that are given most urgent first, by when each becomes ready (seconds) and its bytes. ``rate`` is what the
-    worker sends to all servers (bytes/s)."""
+    """The total order of units, given most urgent first, by when each becomes ready (seconds) and its bytes. ``rate`` is that of the worker
+    to all servers (bytes/s)."""
     return finishing_order(ready, [max(1, size) / (AHEAD * rate) for size in sizes])
 
 
 def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Sequence[Sequence[int]], rate: float) -> Orders:
     """The orders of ``units``, each (gradient, bytes), the units of one gradient being in the order of its slices.
 
-    ``ready`` is by gradient (seconds after the iteration's first ready one), ``rate`` what the worker sends to all servers in bytes/s.
+    ``ready`` is by gradient (seconds after the iteration's first ready one), ``rate`` the worker's to all servers in bytes/s.
     """
     urgency = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
     last = len(urgency)
@@ -75,7 +75,7 @@ def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Seq
 
 
 def differ(one: Orders, other: Orders) -> bool:
-    """Whether a unit is in places so far apart, over a twentieth of all, that it matters which of the two orders is used."""
+    """Whether it matters which of two orders is used: a unit has places in them that are over a twentieth of all units apart."""
     apart = len(one.ranks) / 20
     return any(abs(a - b) > apart for ours, theirs in zip(one, other) for a, b in zip(ours, theirs))
 

@@ -1,8 +1,8 @@
 """Where MXNet's dist_sync keeps a key (kvstore_dist.h, EncodeDefaultKey): on one server, or, if it is large, spread over all; and which
-keys slices had best have. Pure: the same numbers in, the same keys out, on every worker.
+keys suit slices. Pure: the same numbers in, the same keys out, on every worker.
 
-The caller's keys are what they are, and small whole gradients load the servers unevenly: where weights and biases alternate, one of two
-servers gets all weights. Slices make up for it, as their keys can be chosen.
+The caller numbers its keys, so small whole gradients load the servers unevenly: where weights and biases alternate, one of two servers gets
+all weights. The keys of slices can be chosen, and make up for it.
 """
 
 import heapq
@@ -38,7 +38,7 @@ def server_of(number: int, servers: int) -> Optional[int]:
 
 
 def probes(servers: int) -> int:
-    """How many keys workers measure the cost of a message with, so that every server gets its part."""
+    """The number of keys with which workers measure the cost of a message: every server gets some."""
     return max(PROBES, servers)
 
 
@@ -48,7 +48,7 @@ def service_keys(servers: int) -> int:
 
 
 def most_elements(servers: int, bigarray: int) -> int:
-    """Elements that a slice may have: it belongs on one server, and MXNet spreads arrays of ``bigarray`` elements."""
+    """The most elements of a slice, which belongs on one server: MXNet spreads arrays from ``bigarray`` elements on."""
     return max(1, bigarray - 1) if servers > 1 else MOST
 
 
@@ -60,9 +60,9 @@ def never_cut(size: int, element_bytes: int) -> bool:
 def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:
     """The server of each slice, so that the servers have about as many bytes each.
 
-    Each of ``slices`` (bytes, most urgent first) goes to the server that has the fewest bytes so far; of those with as few, to the one
-    that was chosen the longest ago, so that neighbours part. ``loads`` are the bytes that each server has already. What is spread
-    over all servers need not be counted. Afterwards no server with a slice has more than one slice's bytes more than any other server.
+    Each of ``slices`` (bytes, most urgent first) goes to the server that has the fewest bytes so far. Of equals, it goes to the one
+    chosen longest ago, so that neighbours are on different servers. ``loads`` are the bytes that each server has already, without those of
+    gradients that are spread over all servers. In the end, a server with a slice has at most one slice's bytes more than any other.
     Cost O(n log n).
 
     >>> even_servers([4, 4, 4, 4], [0, 6])
@@ -81,8 +81,8 @@ def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:
 def slice_numbers(slices: Sequence[int], loads: Sequence[int], numbers: Iterable[int]) -> List[int]:
     """The number of each slice's key: the first of ``numbers`` that MXNet has on the slice's server (see :func:`even_servers`).
 
-    Numbers are skipped if no slice needs their servers any more. If over SURE would have to be, or ``numbers`` come to an end, what is left
-    takes those that were skipped. ``numbers`` has at least one for each slice that MXNet can place.
+    Numbers are skipped if no slice needs their servers any more. If over SURE would be skipped, or ``numbers`` end, the remaining slices
+    take skipped numbers. ``numbers`` has at least one for each slice that MXNet can place.
     """
     wanted: Dict[Optional[int], List[int]] = {}  # slices that have no number yet, by server, the most urgent last
     servers = even_servers(slices, loads)

@@ -1,18 +1,17 @@
 """How large units are: of messages to servers by the policy (the formulas are in sizes.py), of collectives by what one costs.
 
-**Cost of a collective.** While several are under way, what one needs besides its bytes (messages, threads that wake) passes beside the
-bytes of the others. So it takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). Gloo with three at a time,
-between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120 MB/s.
+**Cost of a collective.** A collective needs more than its bytes: messages, threads that wake. While several are under way, this time passes
+beside the bytes of the others. So a collective takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). Gloo
+with three at a time, between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120 MB/s.
 
 **Sizes of collectives.** Start-ups hide behind bytes from startup * rate on; MARGIN times as much keeps them hidden while processors are
-busy. The fewer units there are the better, so that others may be larger wherever it costs nothing. What does a unit cost that an ideal link
-would send x seconds before backward ends? What is more urgent and becomes ready meanwhile waits for it, and for what is started besides.
-With x * rate / GROWTH bytes it is done after x / GROWTH, long before forward begins and anything is needed. (Parts of it that were ready
-early have waited for the last one. The link did something else then, or had time to spare.) After the end of backward nothing more becomes
-ready, so that no unit is in the way of another. But forward waits for all of a unit before it can use the first of it. In what is sent x
-seconds after the end of backward that are x / GROWTH at the most, a constant share of what forward may have done by then. So units shrink
-towards the end of backward, and grow again from there on; AT_MOST start-ups are enough to make what they cost little
-(:func:`collective_sizes`).
+busy. Larger units mean fewer of them, so units are larger wherever that costs nothing. What does a unit cost that an ideal link would send
+x seconds before backward ends? Gradients that are more urgent and become ready meanwhile wait for it. With x * rate / GROWTH bytes it is
+done after x / GROWTH, long before forward begins and needs anything. (Some parts of it were ready early and waited for its last part.
+Meanwhile the link did something else, or had time to spare.) After the end of backward nothing more becomes ready, so no unit is in the way
+of another. But forward waits for the whole of a unit before it can use any of it. A unit that is sent x seconds after the end of backward
+takes x / GROWTH at most, a constant share of what forward may have done by then. So units shrink towards the end of backward, and grow
+again from there on. AT_MOST start-ups are enough to make their cost small (:func:`collective_sizes`).
 """
 
 from typing import NamedTuple, Optional
@@ -20,8 +19,8 @@ from typing import NamedTuple, Optional
 from ..policies import POLICIES
 from ..sizes import MAX_COLLECTIVE_UNIT, Traffic
 
-MARGIN = 2  # start-ups that the bytes of a collective take at the least, if there are so many that belong together
-AT_MOST = 16  # start-ups that they take at the most
+MARGIN = 2  # start-ups: the time that the bytes of a collective take at least, if enough bytes belong together
+AT_MOST = 16  # start-ups: the time that they take at most
 GROWTH = 4  # units take this part of the time that is left until the end of backward, or has passed since
 MIN_COLLECTIVE_UNIT = 16_000  # bytes
 
@@ -45,7 +44,7 @@ class CollectiveCost(NamedTuple):
 
     Attributes
     ----------
-    startup : seconds from one collective to the next, if they are tiny. While others are under way, it passes beside their bytes.
+    startup : seconds from one tiny collective to the next.
     rate : bytes/s of payload (a ring of N ranks sends 2 (N - 1) / N times as much over each link).
     """
 

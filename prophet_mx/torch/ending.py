@@ -3,7 +3,7 @@
 At the end of a process other ranks may still wait for collectives that this one has started.
 
 A forked child has none of our threads. So a fork waits for updates under way, and the model of the child is a plain one, as after
-``close()``: in it nothing waits for anything. What is not there when backward is under way, or after a failure, is an error in the child.
+``close()``: nothing in it waits. If backward is under way, or gradients can no longer be reduced, using a missing one is an error there.
 """
 
 import atexit
@@ -78,7 +78,7 @@ def _end_dropped(parts: Parts) -> None:
     parts.take_down(1.0)
 
 
-# With the process that made it, and what leaves it behind in a forked child.
+# With its monitor, the process that made it, and what to call in a forked child.
 _open: "weakref.WeakKeyDictionary[Exchange, Tuple[Monitor, int, Callable[[], None]]]" = weakref.WeakKeyDictionary()
 _forking: List[Exchange] = []  # their locks are held
 

@@ -36,8 +36,8 @@ class Exchange:
         self.updater = Updater(channel.waiting, channel.traffic, channel.streams)
         self.rounds = Rounds(self.tracked, channel, self._summed, self)
         self.reducing = True  # False: what backward adds stays here (no_sync)
-        self.recording = True  # a plan is not there yet: keep when gradients are ready and what is used first
-        self.sampling = False  # keep when gradients are ready, to see whether that has changed
+        self.recording = True  # there is no plan yet: note when gradients are ready and which parameters are used first
+        self.sampling = False  # note when gradients are ready, to see whether that has changed
         self.samples: List[List[Optional[float]]] = []
         self.uses: List[Tracked] = []  # by forward, in order
         self.last_uses: List[Tracked] = []  # the same, of the iteration before
@@ -53,8 +53,7 @@ class Exchange:
         self.rounds.install(plan)
 
     def finish(self) -> None:
-        """Wait until nothing is under way. All updates are done, sums that nobody has asked for are in ``grad``, and the flat
-        buffers are needed only for that."""
+        """Wait until nothing is under way: all updates are done, and sums that nobody has asked for are in ``grad``."""
         self.synchronize()
         self.release_all()
         for tracked in self.tracked:
@@ -150,7 +149,7 @@ class Exchange:
             self.samples.append([None if tracked.absent else moment for tracked, moment in zip(self.tracked, moments)])
 
     def begin_forward(self) -> None:
-        """The model's forward begins: what backward had to contribute has been contributed."""
+        """The model's forward begins: backward has contributed all its gradients."""
         self.end_round()
         self._settling = False
         with plainly():
@@ -176,7 +175,7 @@ class Exchange:
         self.updater.ripe(tracked)
 
     def _say_ripe(self, tracked: Sequence[Tracked]) -> None:
-        """Say so again, under the lock: a signal's handler may wait for what the step() that it interrupts has not said yet."""
+        """Say again, under the lock, which are ripe: a signal's handler may wait for one that the interrupted step() has not told yet."""
         for each in tracked:
             if each.update is not None and not each.unlanded:
                 self._ripe(each)
@@ -326,7 +325,7 @@ class Exchange:
         self.waiting.condition.release()
 
     def leave(self) -> None:
-        """In a forked child: all is as after :meth:`ScheduledOptimizer.close`, but that what was not there at the fork is an error."""
+        """In a forked child: as after :meth:`ScheduledOptimizer.close`, but using a value that was not there at the fork is an error."""
         self.waiting.leave()
         for tracked in self.tracked:
             if tracked.update is not None or tracked.unlanded or tracked.stage == SUMMING and self.in_backward():

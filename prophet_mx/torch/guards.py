@@ -5,8 +5,8 @@ it in Python to ``__torch_function__``, which waits first, makes it a plain ``nn
 uses a parameter, or how: a module, a function that is given a weight, an average of weights, ``state_dict()``. A parameter with nothing
 under way is plain and costs nothing. ``isinstance(p, nn.Parameter)`` holds at any time.
 
-Code in C++ that reads a parameter which it was not given from Python is not seen here; what PyTorch itself has of that (autograd's
-accumulation) finds ``grad`` empty while a sum is under way.
+Guards do not see C++ code that reads a parameter without being given it from Python. PyTorch's own such code, autograd's accumulation,
+finds ``grad`` empty while a sum is under way.
 
 A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next backward writes there, so the first use of it in Python
 gives it memory of its own. A gradient that nobody uses costs nothing, as the flat buffer is used again.
@@ -88,7 +88,7 @@ class GuardedParameter(nn.Parameter):
 
 
 class GuardedGradient(torch.Tensor):
-    """A gradient in the flat buffer, also while its update is under way: most who ask for one only compare it with None."""
+    """A gradient in the flat buffer, also while its update is under way: most programs only compare it with None."""
 
     @classmethod
     def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -151,7 +151,7 @@ def _delete(param: nn.Parameter) -> None:
 _T: Any = torch.Tensor
 _OF_GRAD: Dict[Any, Callable[..., Any]] = {_T.grad.__get__: _get, _T.grad.__set__: _set, _T.grad.__delete__: _delete}
 
-# What tells nothing of a parameter's values.
+# They reveal nothing of a parameter's values.
 _HARMLESS = frozenset(
     [
         getattr(_T, name).__get__

@@ -1,4 +1,4 @@
-"""What an operator sees of a rank: statistics, log lines, the endpoint, the timeline. What they are is in ``monitoring/``."""
+"""What an operator sees of a rank: statistics, log lines, the endpoint, the timeline. ``monitoring/`` makes them."""
 
 import logging
 from typing import Any, Dict, List, Optional, Sequence, TypedDict
@@ -14,7 +14,7 @@ from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
 
-ANSWERS = "which parameters were used"  # what the unit is called that tells all ranks
+ANSWERS = "which parameters were used"  # label of the unit that tells all ranks
 
 
 class Stats(TypedDict, total=False):

@@ -106,10 +106,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._learner = Learner(self._exchange, planning, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
         optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
-        end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
-        self._finalizer.atexit = False  # the end of the process is another matter
+        self._finalizer.atexit = False  # end_at_exit() sees to the end of the process
+        end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 

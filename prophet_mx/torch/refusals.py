@@ -21,8 +21,7 @@ LAZY = frozenset(
     if hasattr(torch.optim, name)
 )
 
-
-# What describes the traffic to servers, of which there are none here.
+# Settings of the traffic to servers, of which there are none here.
 WITHOUT_MEANING = ("drain", "bandwidth", "message_cost", "window", "lead")
 
 

@@ -24,7 +24,7 @@ from .streams import Streams
 from .tracked import Step, Tracked
 from .waiting import Waiting
 
-# For how much the optimizer runs at once, about: what is more urgent and comes meanwhile waits for the end of it.
+# About how much one run of the optimizer updates. More urgent gradients that arrive meanwhile wait for its end.
 BATCH_BYTES = 4_000_000
 BATCH_PARAMETERS = 16  # each takes 10 to 25 us, and the interpreter's lock
 
@@ -73,8 +73,8 @@ def step_hooks(optimizer: Any) -> Iterator[None]:
 
 
 class Update:
-    """What one ``step()`` asks for: the optimizer's groups (all but their parameters) and its attributes, as they were then. ``marks`` is
-    that moment in the streams of an accelerator."""
+    """One ``step()``: the optimizer's groups (without their parameters) and its attributes, as they were then. ``marks`` is that moment in
+    the streams of an accelerator."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, marks: Optional[List[Any]] = None) -> None:
         self.marks = marks or []
@@ -146,8 +146,8 @@ class Updater:
             self._waiting.fail(error)
 
     def _next_batch(self) -> List[Tracked]:
-        """The most urgent of what is ripe, waiting for it; nothing at the end."""
-        # Something may be in the heap twice, or be done already.
+        """The most urgent parameters that are ripe, waiting for some; none at the end."""
+        # A parameter may be in the heap twice, or be done already.
         with self._waiting.condition:
             batch: List[Tracked] = []
             size = 0
