@@ -136,20 +136,12 @@ def wait_for(values: Iterable[Any]) -> int:
     return left
 
 
-def _get(param: nn.Parameter, *_: Any) -> Any:
-    return _watched[id(param)].read_grad()
-
-
-def _set(param: nn.Parameter, value: Any) -> None:
-    _watched[id(param)].write_grad(value)
-
-
-def _delete(param: nn.Parameter) -> None:
-    _watched[id(param)].write_grad(None)
-
-
 _T: Any = torch.Tensor
-_OF_GRAD: Dict[Any, Callable[..., Any]] = {_T.grad.__get__: _get, _T.grad.__set__: _set, _T.grad.__delete__: _delete}
+_OF_GRAD: Dict[Any, Callable[..., Any]] = {
+    _T.grad.__get__: lambda param, *_: _watched[id(param)].read_grad(),
+    _T.grad.__set__: lambda param, value: _watched[id(param)].write_grad(value),
+    _T.grad.__delete__: lambda param: _watched[id(param)].write_grad(None),
+}
 
 # They reveal nothing of a parameter's values.
 _HARMLESS = frozenset(

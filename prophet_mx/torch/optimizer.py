@@ -18,7 +18,6 @@ from ..policies import OFF
 from . import agreement, refusals
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
-from .learning import Learner, Planning
 from .modules import Model, broadcast_all, named_parameters
 from .monitor import Monitor, Stats
 from .reducer import Channel
@@ -92,7 +91,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if ddp is None:
             broadcast_all(model, self._group)
         strategy = AllReduce(self._group)
-        planning = Planning(self._group, strategy, tracked, config)
+        planning = agreement.Planning(self._group, strategy, tracked, config)
         plan = planning.begin(agreement.saved_profile(self._group, tracked, config))
         waiting = Waiting(config, dist.get_rank())
         self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
@@ -103,13 +102,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for each in tracked:
             each.watch(self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
-        self._learner = Learner(self._exchange, planning, config, self._control, plan)
+        self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers)
-        optimizer.register_state_dict_pre_hook(_before_state_dict(weakref.ref(self)))
+        optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
         self._finalizer.atexit = False  # end_at_exit() sees to the end of the process
-        end_at_exit(self._exchange, self._monitor, _left_by(weakref.ref(self)))
+        end_at_exit(self._exchange, self._monitor, _weakly(self._leave))
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
@@ -275,19 +274,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self.optimizer.step()
 
 
-def _before_state_dict(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[..., None]:
-    def synchronize(*_: Any) -> None:
-        scheduled = reference()
-        if scheduled is not None:
-            scheduled.synchronize()
+def _weakly(method: Callable[[], None]) -> Callable[..., None]:
+    """Calls this method while its object lives, and does not keep it alive."""
+    reference = weakref.WeakMethod(method)
 
-    return synchronize
+    def call(*_: Any) -> None:
+        found = reference()
+        if found is not None:
+            found()
 
-
-def _left_by(reference: "weakref.ref[ScheduledOptimizer]") -> Callable[[], None]:
-    def leave() -> None:
-        scheduled = reference()
-        if scheduled is not None:
-            scheduled._leave()
-
-    return leave
+    return call
