@@ -58,10 +58,33 @@ const std::string& name_of(const void* function) {
   return name;
 }
 
-// How many elements a kernel works on: MXNet's own kernels, of which the grid is limited, have that as first argument.
+// Kernels in which a thread works on several elements: their number is the product of two arguments.
+struct Rows {
+  const char* name;
+  size_t rows, columns;  // which arguments
+  bool wide;             // size_t, or int
+};
+constexpr Rows by_rows[] = {
+    {"::LayerNormFusedForwardKernel", 0, 1, false},
+    {"::LayerNormFusedBackwardKernel_Data", 0, 1, false},
+    {"::LayerNormFusedBackwardKernel_PartGammaBeta", 0, 1, false},
+    {"::softmax_stride1_compute_kernel", 6, 3, false},
+    {"::softmax_stride1_grad_kernel", 7, 4, false},
+    {"::add_bias_kernel", 2, 3, true},
+    {"::AddBiasGradKernelPhase1", 2, 3, true},
+};
+
+// How many elements a kernel works on. MXNet's own kernels, of which the grid is limited, have that as first argument.
 size_t elements(const std::string& name, void** arguments, size_t threads) {
-  if (name.find("mxnet_generic_kernel") == std::string::npos) return threads;
-  return std::max(*static_cast<int*>(arguments[0]), 0);
+  auto whole = [&](size_t index) { return static_cast<size_t>(std::max(*static_cast<int*>(arguments[index]), 0)); };
+  if (name.find("mxnet_generic_kernel") != std::string::npos) return whole(0);
+  const std::string head = name.substr(0, name.find('<', name.find("::")));
+  for (const Rows& known : by_rows) {
+    if (head.find(known.name) == std::string::npos) continue;
+    if (!known.wide) return whole(known.rows) * whole(known.columns);
+    return *static_cast<size_t*>(arguments[known.rows]) * *static_cast<size_t*>(arguments[known.columns]);
+  }
+  return threads;
 }
 
 thread_local std::vector<Configuration> configurations;
