@@ -38,9 +38,10 @@ class Training:
         self.net.hybridize()
         self.loss = gluon.loss.SoftmaxCrossEntropyLoss()
         self.optimizer_params = training.optimizer_params(args, batches)
-        # A list keeps the order of the layers, which is the order of urgency; a dict would be sorted by name.
+        # Trainer numbers a list in its order, here that of the layers, which is the order of urgency. It sorts a dict by name.
+        parameters = self.net.collect_params()
         self.trainer = gluon.Trainer(
-            list(self.net.collect_params().values()),
+            list(parameters.values()) if args.keys == "layers" else parameters,
             args.optimizer,
             dict(self.optimizer_params),
             kvstore=kv,
@@ -146,6 +147,12 @@ def parse_args():
         "--amp",
         choices=("float16", "bfloat16"),
         help="MXNet's automatic mixed precision, with loss scaling: float16 needs a GPU, bfloat16 is for CPUs",
+    )
+    parser.add_argument(
+        "--keys",
+        choices=("layers", "names"),
+        default="layers",
+        help="how Trainer numbers the parameters: in the order of the layers, or by name as it does with collect_params()",
     )
     args = options.parse(parser)
     if args.amp == "float16" and not args.gpus:
