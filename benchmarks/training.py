@@ -229,6 +229,7 @@ def worker_result(
         "starts": starts,
         "accuracy": statistics.fmean(log.accuracies[options.warmup + 1 :]),
         "images": options.batch_size,
+        "bytes": log.bytes,
         "wrong": 0,
         "wall_seconds": starts[-1] - starts[0],
         "cpu_seconds": used["worker"] / workers,

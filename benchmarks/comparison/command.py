@@ -7,16 +7,19 @@ import statistics
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from prophet_mx.cli.arguments import count, duration, factor
 from prophet_mx.errors import ProphetError
 
+from ..questions import QUESTIONS
 from ..testbed import NeedsRoot
 from ..testbed.exits import exit_code
 from ..testbed.goodput import Goodput
 from .cells import Load
-from .results import Files, add_output_options, comparison_table, destinations, write
+from .joined import joined
+from .metadata import fingerprint
+from .results import Files, add_output_options, comparison_table, destinations, load, write
 from .rounds import LEAST_GOODPUT, Rule, conduct
 from .rows import Attempt, Job, JobRow, make_row
 from .summaries import BelowBoundError
@@ -117,7 +120,8 @@ class Session:
 def compare(cells: Iterator[List[JobRow]], options: argparse.Namespace, module: str, about: Mapping[str, Any]) -> int:
     """Take the rows of cells as these are run, write them after each, print and write the table in the end, and return the exit code:
     1 if a job failed, a value was wrong, a method was faster than the bound, or an error ended it; 3 without the privileges, 130 after
-    Ctrl-C. Wrong values, times below the bound, and what an error ended are not published."""
+    Ctrl-C. Wrong values, times below the bound, and what an error ended are not published. With ``about["only"]``, the cells that were run,
+    other cells stay as they are published."""
     print(f"seed {options.seed}", flush=True)
     scratch, *published = destinations(options, module)
     rows: List[JobRow] = []
@@ -147,9 +151,18 @@ def _report(rows: Sequence[JobRow], about: Mapping[str, Any], scratch: Files, pu
     print(table)
     wrong = any(row.wrong for row in rows)
     for files in [scratch] if wrong else [scratch, *published]:
+        if files is not scratch and about.get("only"):
+            rows, about = _with_others(files, rows, about)
+            table = comparison_table(rows, about)
         write(files, JobRow._fields, rows, table, about)
         print(f"written: {files.table}")
     return int(wrong)
+
+
+def _with_others(files: Files, rows: Sequence[JobRow], about: Mapping[str, Any]) -> Tuple[List[JobRow], Dict[str, Any]]:
+    """The same with the cells of the published result that were not measured now."""
+    question = QUESTIONS[files.about.parent.name]
+    return joined(load(question.name), rows, about, fingerprint(question.alters))
 
 
 def protocol(

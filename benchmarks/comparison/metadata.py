@@ -72,6 +72,7 @@ def _processor() -> str:
 
 
 def made(about: Mapping[str, Any]) -> str:
-    """``Commit 0d30d21 with changes, 2026-11-23 04:20 UTC, machine``."""
+    """``Commit 0d30d21 with changes, 2026-11-23 04:20 UTC, machine``. Of cells that were measured by themselves see joined.py."""
+    several = len({part["commit"] for part in about.get("measured", {}).values()}) > 1
     changed = " with changes that are in no commit" if about["dirty"] else ""
-    return f"Commit {about['commit'][:9]}{changed}, {about['date']}; {about['machine']}."
+    return f"Commit {about['commit'][:9]}{' and later ones' * several}{changed}, {about['date']}; {about['machine']}."

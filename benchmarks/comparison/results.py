@@ -88,11 +88,11 @@ def write(files: Files, fields: Sequence[str], rows: Sequence[Sequence[Any]], ta
     """Write the three files of a result, without the table if that is None; ``table`` does not have what ``about`` says.
 
     A published result also gets the fingerprint of the files that could alter it, so that one can tell whether it is that of the
-    present code where the history was written anew and its commit is gone.
+    present code where the history was written anew and its commit is gone. One of which ``about`` tells stays.
     """
     question = QUESTIONS.get(files.about.parent.name) if files.about == Files.published(files.about.parent.name).about else None
     if question:
-        about = {**about, "fingerprint": fingerprint(question.alters)}
+        about = {"fingerprint": fingerprint(question.alters), **about}
     files.data.parent.mkdir(parents=True, exist_ok=True)
     write_csv(files.data, fields, rows)
     files.about.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")

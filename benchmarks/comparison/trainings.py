@@ -2,7 +2,7 @@
 
 import re
 import time
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
@@ -14,11 +14,12 @@ from .summaries import CellSummary, Summary
 PLAIN = "pushpull"
 KIND_OF_DEVICES = "gpu"  # of jobs on emulated GPUs, which compute no values
 BUSY = 80  # percent of the cores
+SAME = "weights as plain's"
 _NAMES = {PLAIN: "plain `dist_sync`", "p3": "P3"}
 _BATCH = re.compile(
     r"^([-\d]+ [:\d]+),(\d+) Node\[\d+\] Epoch\[\d+\] Batch \[\S+\]\s+Speed: \S+ samples/sec\s+accuracy=(\S+)$", re.MULTILINE
 )
-_POLICY = re.compile(r"\bpolicy (\S+) scheduled ")
+_POLICY = re.compile(r"\bpolicy (\S+) scheduled (\S+) MB in \d+ units over (\d+) iterations")
 
 
 class WeightsDifferError(ProphetError):
@@ -33,11 +34,13 @@ class Log(NamedTuple):
     ends : when each batch but the first ended, seconds since 1970, to the millisecond.
     accuracies : share of these batches' images that was recognised.
     policy : that has scheduled; ``off`` if none has.
+    bytes : of gradients per iteration, as far as a policy has scheduled them.
     """
 
     ends: List[float]
     accuracies: List[float]
     policy: str
+    bytes: int
 
     @classmethod
     def read(cls, text: str) -> "Log":
@@ -45,7 +48,8 @@ class Log(NamedTuple):
         found = _BATCH.findall(text)
         ends = [time.mktime(time.strptime(moment, "%Y-%m-%d %H:%M:%S")) + int(part) / 1e3 for moment, part, _ in found]
         policy = _POLICY.search(text)
-        return cls(ends, [float(accuracy) for _, _, accuracy in found], policy[1] if policy else "off")
+        scheduled = round(float(policy[2]) * 1e6 / int(policy[3])) if policy else 0
+        return cls(ends, [float(accuracy) for _, _, accuracy in found], policy[1] if policy else "off", scheduled)
 
 
 class Weights:
@@ -74,42 +78,49 @@ def table(cell: CellSummary, first: JobRow) -> str:
         if not first.compute_ms
         else f"{first.compute_ms:g} ms of compute, which is {1e3 * first.images / first.compute_ms:.1f} samples/s, "
     )
+    names = _columns(plain or next(iter(cell.methods.values())), None, first.kind == KIND_OF_DEVICES)
     head = (
         f"**{cell.cell}**: {first.images} samples and {first.megabytes or 0:g} MB per iteration, {alone}rho {first.rho or 0:g}, "
         f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}\n\n"
-        "| method | samples/s (95%) | against plain (95%) | accuracy | weights as plain's | CPU of a worker | servers' CPU | jobs "
-        "| taken, of a core |\n|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
+        f"| method | {' | '.join(names)} |\n|---|{''.join('---|' if name == SAME else '---:|' for name in names)}\n"
     )
-    return head + "".join(_line(summary, plain) for summary in cell.methods.values()) + _busy(cell)
+    return head + "".join(_line(summary, plain, first.kind == KIND_OF_DEVICES) for summary in cell.methods.values()) + _busy(cell)
 
 
 def _busy(cell: CellSummary) -> str:
-    """What is to be said of a cell whose jobs need most of the machine's cores."""
+    """What is to be said of a cell on emulated GPUs."""
     shares = [job.cores_percent for summary in cell.methods.values() for job in summary.jobs if job.cores_percent is not None]
     if not shares:
         return ""
     warning = ": over 80%, so the processor decides with the network" if max(shares) > BUSY else ""
-    return f"\nWorkers and servers took {min(shares):.0f}% to {max(shares):.0f}% of the cores{warning}.\n"
+    return f"\nThere is no arithmetic. Workers and servers took {min(shares):.0f}% to {max(shares):.0f}% of the cores{warning}.\n"
 
 
-def _line(summary: Summary, plain: Optional[Summary]) -> str:
+def _line(summary: Summary, plain: Optional[Summary], on_devices: bool) -> str:
     name = _NAMES.get(summary.method, f"`{summary.method}`")
+    cells = _columns(summary, plain, on_devices)
     if not summary.jobs:
-        return f"| {name} | **{summary.note}** |" + " |" * 7 + "\n"
+        return f"| {name} | **{summary.note}** |" + " |" * (len(cells) - 1) + "\n"
+    return f"| {name} | " + " | ".join(cells.values()) + " |\n"
+
+
+def _columns(summary: Summary, plain: Optional[Summary], on_devices: bool) -> Dict[str, str]:
+    """Head and text of each column but the first. Jobs on emulated GPUs have no accuracy, and no weights to compare."""
     jobs = summary.jobs
-    against = summary.speed_against(plain) if plain and plain.jobs and plain is not summary else None
-    cells = [
-        name,
-        of_median([job.speed for job in jobs]).text(1),
-        against.text(2) if against else "",
-        _median([job.accuracy for job in jobs]),
-        _same(summary, plain),
-        _median([job.cpu_percent for job in jobs], 1),
-        _median([job.server_cpu_percent for job in jobs], 1),
-        f"{len(jobs)} of {summary.tried}",
-        ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs),
-    ]
-    return "| " + " | ".join(cells) + " |\n"
+    against = summary.speed_against(plain) if jobs and plain and plain.jobs and plain is not summary else None
+    found = {"ms (95%)": summary.time.text(0) if jobs else ""} if on_devices else {}
+    found["samples/s (95%)"] = of_median([job.speed for job in jobs]).text(1) if jobs else ""
+    found["against plain (95%)"] = against.text(2) if against else ""
+    if not on_devices:
+        found["accuracy"] = _median([job.accuracy for job in jobs])
+        found[SAME] = _same(summary, plain)
+    found["CPU of a worker"] = _median([job.cpu_percent for job in jobs], 1)
+    found["servers' CPU"] = _median([job.server_cpu_percent for job in jobs], 1)
+    if on_devices:
+        found["of all cores"] = _median([job.cores_percent for job in jobs], 1)
+    found["jobs"] = f"{len(jobs)} of {summary.tried}"
+    found["taken, of a core"] = ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs)
+    return found
 
 
 def _median(values: List[Optional[float]], unit: float = 100) -> str:
@@ -120,8 +131,6 @@ def _median(values: List[Optional[float]], unit: float = 100) -> str:
 
 def _same(summary: Summary, plain: Optional[Summary]) -> str:
     """Whether all jobs ended with the weights of plain's, bit for bit."""
-    if any(job.kind == KIND_OF_DEVICES for job in summary.jobs):
-        return "no arithmetic"
     if plain is None or not plain.jobs:
         return "not compared"
     found = {job.weights for each in (summary, plain) for job in each.jobs}

@@ -1,10 +1,13 @@
 """Cells on emulated GPUs, and what their tables say."""
 
+import argparse
+
 import pytest
 
+from benchmarks.comparison.methods import parse
 from benchmarks.comparison.summaries import summarise
 from benchmarks.comparison.trainings import table
-from benchmarks.devices import DeviceCell, cores_percent
+from benchmarks.devices import DeviceCell, chosen, cores_percent, of_device, script, search
 from prophet_mx.errors import ConfigError
 from support.results import job
 
@@ -24,6 +27,7 @@ def test_a_cell_is_read_and_written():
         ("device=k80", "device=k80 is not allowed; allowed: m60, v100, a100"),
         ("script=keras", "allowed: module, gluon"),
         ("batch=0", "batch=0 is not allowed; allowed: a whole number from 1"),
+        ("side=big", "side=big is not allowed; allowed: a whole number from 1"),
         ("rho=1", "compute and sizes are the network's"),
         ("speed=1", "'speed=1' is not allowed"),
     ],
@@ -34,6 +38,53 @@ def test_a_cell_that_is_not_allowed_is_named(setting, said):
     assert said in str(refused.value)
 
 
+def test_images_have_the_networks_own_side_unless_the_cell_says_another():
+    assert [DeviceCell.parse(name).side for name in ("vgg16", "inceptionv3", "vgg16,side=112")] == [224, 299, 112]
+    smaller = DeviceCell.parse("vgg16,side=112")
+    assert DeviceCell.parse(str(smaller)) == smaller and "side=112" in str(smaller) and "side" not in str(DeviceCell.parse("inceptionv3"))
+
+
+def test_cells_are_chosen_by_their_words():
+    cells = [DeviceCell.parse(f"{name},rate=1Gbit") for name in ("vgg16", "resnet50_v1", "resnet50_v1,device=m60")]
+    assert chosen(cells, None) == cells and chosen(cells, "vgg16") == cells[:1]
+    assert chosen(cells, "resnet50_v1,device=m60") == cells[2:] and chosen(cells, "resnet50_v1") == cells[1:]
+    with pytest.raises(ConfigError, match="--only vgg is not allowed: no cell has these words; the cells are vgg16,"):
+        chosen(cells, "vgg")
+
+
+@pytest.mark.parametrize("method, place", [("pushpull", "servers"), ("prophet", "servers"), ("p3:A=1", "workers"), (None, "workers")])
+def test_servers_update_the_weights_except_with_p3(method, place):
+    options = argparse.Namespace(warmup=1, iterations=2)
+    for name, keys in (("gluon", "names"), ("module", ""), ("transformer", "")):
+        words = script(DeviceCell.parse(f"bert_6_384,batch=8,script={name}"), parse(method) if method else None, options)
+        assert words[words.index("--update-on") + 1] == place
+        assert ("--policy" in words) == (method in ("pushpull", "p3:A=1"))
+        assert words[words.index("--num-examples") + 1] == str(8 * 5 * (1 if method is None else 2))
+        assert (words[words.index("--keys") + 1] if keys else "") == keys
+
+
+@pytest.mark.parametrize("unit, number", [(250_000, 8), (1_000_000, 4), (2_000_000, 2)])
+def test_a_search_finds_the_unit_and_then_the_credit(unit, number):
+    tried = []
+
+    def try_out(name):
+        tried.append(name)
+        found = dict(setting.split("=") for setting in name.split(":")[1:])
+        size = int(found["PROPHET_UNIT"])
+        return 100 + abs(size - unit) / 1e6 + abs(int(found["PROPHET_LEAD"]) / size - number) / 100
+
+    assert search("credit", try_out) == f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={unit * number}"
+    assert len(tried) == len(set(tried)) == 6
+
+
+def test_a_job_says_what_its_gradients_take_if_one_has_told():
+    row = job("prophet", 500, **VALUES)
+    cell = DeviceCell.parse("vgg16,batch=8")
+    found = of_device(row, 0.4, 100_000_000, 125e6, cell)
+    assert (found.rho, found.megabytes, found.images) == (2.0, 100.0, 16)
+    assert of_device(row, 0.4, 0, 125e6, cell).megabytes == row.megabytes
+
+
 @pytest.mark.parametrize("share, warns", [(79.0, False), (81.0, True)])
 def test_a_cell_whose_processes_need_most_of_the_cores_says_so(share, warns):
     rows = [job(name, 500, cell=CELL, **VALUES, cores_percent=share)._replace(kind="gpu") for name in ("pushpull", "prophet")]
@@ -41,6 +92,7 @@ def test_a_cell_whose_processes_need_most_of_the_cores_says_so(share, warns):
     text = table(cell, rows[0])
     assert f"took {share:.0f}% to {share:.0f}% of the cores" in text and ("over 80%" in text) == warns
     assert "no arithmetic" in text and "**others**" not in text
+    assert "| of all cores |" in text and f"| {share:.0f}% |" in text
 
 
 def test_the_share_is_that_of_all_workers_and_servers(monkeypatch):
