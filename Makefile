@@ -137,7 +137,7 @@ $(addprefix bench-,pytorch pytorch-long pytorch-cpu real frameworks-pytorch): be
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 # And those with MXNet's CUDA build.
-$(addprefix bench-,networks devices): bench-%: $(CUDA_VENV)/.installed
+$(addprefix bench-,networks devices paper-setup): bench-%: $(CUDA_VENV)/.installed
 	@env -u PYTHONPATH $(CUDA_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 bench-%: build

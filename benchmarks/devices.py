@@ -10,6 +10,7 @@ workers, servers and script; ``side`` is the height and width of its images. Ser
 do that: with p3 the workers update them. The methods run as with benchmarks.training.
 
 ``--tune credit`` first looks for its best unit and credit, with a short job for each, and then runs it with them as a further method.
+``--learn`` keeps the profile that a job of prophet has learned, in the result's metadata.
 ``--only TEXT`` runs the cells alone that have all words of TEXT; with ``--publish`` the others stay as they are published.
 
 The table says what share of the machine's cores the processes of a job took. Over 80% the processor decides with the network.
@@ -17,14 +18,17 @@ The exit code is 1 if a job failed; 3 without the privileges that namespaces nee
 """
 
 import argparse
+import math
 import os
 import statistics
 import sys
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+import tempfile
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ConfigError, ProphetError
 from prophet_mx.planning.bound import worker_rate
+from prophet_mx.profiling.gradient_profile import GradientProfile
 
 from .comparison.cells import Cell
 from .comparison.command import Session, add_comparison_options, compare, protocol
@@ -33,7 +37,7 @@ from .comparison.methods import Method, parse
 from .comparison.rows import Job, JobRow
 from .comparison.trainings import KIND_OF_DEVICES as KIND
 from .questions import QUESTIONS
-from .testbed import Testbed, measure
+from .testbed import Testbed, TestbedError, measure
 from .testbed.cuda import environment
 from .testbed.exits import exit_code
 from .training import ALONE, SCRIPTS, STANDARD, compute_seconds, methods_of_scripts, run_script
@@ -103,18 +107,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         env = environment()
     except ProphetError as error:
         return exit_code(error)
-    best: Dict[str, List[str]] = {}
-    about = {
+    about: Dict[str, Any] = {
         **describe("devices", arguments, "MXNet", "mxnet-cu112"),
         **protocol(options, [str(cell) for cell in cells], options.methods, {}),
-        "best": best,  # is written after each cell
+        "profiles": {},
     }
     if options.only:
         about["only"] = [str(cell) for cell in wanted]
 
     def found() -> Iterator[List[JobRow]]:
         for cell in wanted:
-            yield run_cell(cell, [parse(name) for name in options.methods], env, options, best)
+            yield run_cell(cell, [parse(name) for name in options.methods], env, options, about)
 
     return compare(found(), options, "devices", about)
 
@@ -126,6 +129,7 @@ def parser() -> argparse.ArgumentParser:
         "--methods", type=checked(methods_of_scripts), default=list(STANDARD), help=f"as for benchmarks.run (default {','.join(STANDARD)})"
     )
     parser.add_argument("--tune", choices=("credit",), help="also run it with the unit and credit that are found to be its best")
+    parser.add_argument("--learn", action="store_true", help="also keep the profile that a job has learned")
     parser.add_argument("--only", metavar="TEXT", help="of the cells only those with these words, as resnet50_v1,device=m60")
     add_comparison_options(parser)
     return parser
@@ -141,39 +145,51 @@ def chosen(cells: Sequence[DeviceCell], only: Optional[str]) -> List[DeviceCell]
 
 
 def run_cell(
-    cell: DeviceCell, methods: Sequence[Method], env: Dict[str, str], options: argparse.Namespace, best: Dict[str, List[str]]
+    cell: DeviceCell, methods: Sequence[Method], env: Dict[str, str], options: argparse.Namespace, about: Dict[str, Any]
 ) -> List[JobRow]:
-    """Run the jobs of ``methods`` in one cell and return a row for each. ``best`` gets what a search found. Raises NeedsRoot and
-    TestbedError."""
+    """Run the jobs of ``methods`` in one cell and return a row for each. What was searched and learned is added to ``about``, the result's
+    metadata. Raises NeedsRoot, TestbedError and ProfileError."""
     known: Dict[str, Method] = {method.name: method for method in methods}
     options = argparse.Namespace(**{**vars(options), "batch_size": cell.batch})
+    short = argparse.Namespace(**{**vars(options), **SHORT})
     cluster = cell.cluster
     env = {**env, "EMULATED_CUDA_DEVICE": cell.device, "EMULATED_CUDA_COUNT": "1"}
     with Testbed(cluster.workers, cluster.servers, cluster.rate) as bed:
         session = Session(str(cell), KIND, cluster.rate, lambda: measure(bed), options)
 
-        def run(name: str) -> Job:
-            method = known.get(name)
-            return run_script(bed, script(cell, method, options), method, options, env, with_weights=False)
+        def train(method: Optional[Method], protocol: argparse.Namespace) -> Job:
+            return run_script(bed, script(cell, method, protocol), method, protocol, env, with_weights=False)
 
         def try_out(name: str) -> float:
-            short = argparse.Namespace(**{**vars(options), **SHORT})
-            job = run_script(bed, script(cell, parse(name), short), parse(name), short, env, with_weights=False)
-            time = statistics.median(job.times(short.warmup)) * 1e3
+            try:
+                time = statistics.median(train(parse(name), short).times(short.warmup)) * 1e3
+            except TestbedError as error:
+                print(f"error: search, {name}: {error}", file=sys.stderr, flush=True)
+                return math.inf
             print(f"  search, {name}: {time:.1f} ms", flush=True)
             return time
 
-        compute = compute_seconds(session.attempts([ALONE], run, repeats=1), options)
-        print(f"  alone: {compute * 1e3:.1f} ms", flush=True)
+        compute = compute_seconds(session.attempts([ALONE], lambda name: train(None, options), repeats=1), options)
         if options.tune:
             found = search(options.tune, try_out)
             known[found] = parse(found)
-            best[str(cell)] = [found]
-        attempts = session.attempts(list(known), run)
+            about["best"][str(cell)] = [found]
+        if options.learn:
+            learned = learn(lambda method: train(method, short))
+            about["profiles"][str(cell)] = {"compute": round(compute, 4), "profile": learned.to_json()}
+        attempts = session.attempts(list(known), lambda name: train(known[name], options))
         rows = session.rows(attempts, None)
     rate = worker_rate(session.goodput.link, cluster.workers, cluster.servers)
     size = max((attempt.job.workers[0]["bytes"] for attempt in attempts if attempt.job is not None), default=0)
     return [row if attempt.job is None else of_device(row, compute, size, rate, cell) for row, attempt in zip(rows, attempts)]
+
+
+def learn(train: Callable[[Method], Job]) -> GradientProfile:
+    """The profile that a job of prophet saves."""
+    with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
+        file = os.path.join(folder, "profile.json")
+        train(parse(f"prophet:PROPHET_PROFILE={file}"))
+        return GradientProfile.load(file)
 
 
 def search(method: str, try_out: Callable[[str], float]) -> str:

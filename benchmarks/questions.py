@@ -126,17 +126,22 @@ ONE_THREAD = {f"{method}:MXNET_CPU_WORKER_NTHREADS=1": f"{method}, one thread" f
 BOTH = tuple(f"{model},rho=1,compute={compute}" for model in ("resnet50_v1", "vgg16") for compute in ("0.15", "1"))
 
 
-# Networks of full size; VGG-16 with smaller images, because its 553 MB ask for more than two cores.
+# Networks of full size. VGG-16 has smaller images, and so 218 MB of its 553: more would take two cores too long.
 ON_DEVICES = (
     "resnet50_v1,batch=128,device=v100,script=gluon,rate=4Gbit",
     "resnet18_v1,batch=128,device=v100,script=gluon,rate=4Gbit",
     "mobilenetv2_1.0,batch=128,device=v100,script=gluon,rate=2Gbit",
     "densenet121,batch=64,device=v100,script=gluon,rate=2Gbit",
     "inceptionv3,batch=64,device=v100,script=gluon,rate=5Gbit",
-    "vgg16,batch=64,device=v100,script=gluon,rate=5Gbit",
+    "vgg16,batch=256,device=v100,script=gluon,side=112,rate=4Gbit",
     "bert_6_384,batch=256,device=v100,script=transformer,rate=5Gbit",
     "resnet50_v1,batch=128,device=v100,script=module,rate=4Gbit",
 )
+# Of Prophet's paper (ICPP 2021), at rates that two cores carry.
+PAPER = tuple(
+    f"{model},batch=64,device=m60,script=gluon,rate={rate}" for model in ("resnet50_v1", "inceptionv3") for rate in ("1Gbit", "3Gbit")
+)
+PAPER_RATES = "1Gbit,2Gbit,3Gbit,4Gbit,5Gbit,7Gbit,10Gbit"
 # About 20 s a job. Orders are exchanged in the first ten iterations.
 ON_DEVICES_PROTOCOL = ("--warmup", "12", "--iterations", "12", "--timeout", "120")
 MANY = ("--iterations", "30")  # short ones are soon over
@@ -344,6 +349,20 @@ _FOUND = (
         "devices",
         (*_cells(*ON_DEVICES), *_methods(*SHIPPED), "--tune", "credit", *ON_DEVICES_PROTOCOL),
         CUDA,
+    ),
+    Question(
+        "paper-setup",
+        "the paper's networks, batch and GPU, which is emulated, and what they learn; needs MXNet's CUDA build",
+        "devices",
+        (*_cells(*PAPER), *_methods(*SHIPPED), "--learn", "--warmup", "8", "--iterations", "5", "--timeout", "120"),
+        CUDA,
+    ),
+    Question(
+        "paper-rates",
+        "the same at other rates of the links, in the simulator; publish paper-setup first",
+        "paper",
+        ("paper-setup", "--rates", PAPER_RATES),
+        (*SIMULATION, "benchmarks/paper.py"),
     ),
     Question(
         "repeatability",

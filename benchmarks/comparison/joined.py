@@ -6,6 +6,7 @@ from .results import Result
 from .rows import JobRow
 
 _OWN = ("commit", "dirty", "date", "machine", "command", "fingerprint")  # what each cell has for itself
+_BY_CELL = ("best", "profiles")  # of what was searched and learned in it
 
 
 def joined(
@@ -25,7 +26,11 @@ def joined(
     cells = list(about["cells"])
     whole = {
         **{name: value for name, value in about.items() if name != "only"},
-        "best": {cell: best for cell, best in {**before.get("best", {}), **about["best"]}.items() if cell in measured},
+        **{
+            name: {cell: value for cell, value in {**before.get(name, {}), **about[name]}.items() if cell in measured}
+            for name in _BY_CELL
+            if name in about
+        },
         "measured": {cell: measured[cell] for cell in cells if cell in measured},
         "commit": parts[0]["commit"],
         "dirty": any(part["dirty"] for part in parts),
