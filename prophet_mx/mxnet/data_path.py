@@ -31,8 +31,7 @@ from .arrays import as_list
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
-from .order_exchange import OrderExchange
-from .order_source import OrderSource
+from .order_exchange import OrderExchange, OrderSource
 from .parameters import Parameter, Parameters
 from .raw_store import RawStore
 
