@@ -29,11 +29,11 @@ from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
 from ..sizes import Traffic
 from ..version import __version__
-from .arrays import Arrays
 from .keys import Key, KeyBook
 from .measurement import PROBE_ELEMENTS, message_seconds, rate
 from .meeting import Meeting
 from .order_exchange import decoded, encoded
+from .parameters import Arrays
 from .raw_store import RawStore
 from .shared_keys import decoded as decoded_keys
 from .shared_keys import encoded as encoded_keys

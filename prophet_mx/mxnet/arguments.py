@@ -10,19 +10,30 @@ import operator
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
+import numpy as np
 from mxnet.ndarray import NDArray
 
 from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
 from ..planning.placement import FACTOR, SURE
-from .arrays import as_list, shape_of, type_name
 from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
-from .keys import MAX_KEY, KeyBook
+from .keys import MAX_KEY, KeyBook, shape_of
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
 HELD = ("float16", "float32", "float64")  # what servers can hold
+
+
+def as_list(value: Any) -> List[mx.nd.NDArray]:
+    """One array, or a list with one array per device, as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def type_name(dtype: Any) -> str:
+    """What the type of an array's elements is called."""
+    names = np.dtype(dtype).names
+    return names[0] if names else np.dtype(dtype).name
 
 
 def check_key(key: Any) -> None:

@@ -27,7 +27,7 @@ from ..quantities import format_rate
 from ..sizes import message_bytes
 from ..threads import not_started
 from .agreement import Agreeing, Agreement, Wrapping
-from .arrays import as_list
+from .arguments import as_list
 from .failopen import FailOpen
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook

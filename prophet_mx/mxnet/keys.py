@@ -3,6 +3,9 @@
 from itertools import chain, islice
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
+import mxnet as mx
+import numpy as np
+
 from ..planning.placement import SURE, product, server_of, slice_numbers
 
 Key = Union[str, int]
@@ -21,6 +24,12 @@ class Shape(NamedTuple):
     dtype: type
     elements: int
     bytes: int
+
+
+def shape_of(array: mx.nd.NDArray) -> Shape:
+    """What the array holds."""
+    dtype = np.dtype(array.dtype)  # a class, or of MXNet's NumPy arrays and of bfloat16 an instance
+    return Shape(array.shape, array.dtype, array.size, array.size * dtype.itemsize)
 
 
 class KeyBook:

@@ -24,13 +24,12 @@ from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
 from .api import bind
-from .arguments import check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit, grouped
-from .arrays import as_list, shape_of
+from .arguments import as_list, check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit, grouped
 from .data_path import ScheduledPath
 from .deferred_signals import deferred_signals
 from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush, text_may_come
-from .keys import MEETING_INTS, Key, KeyBook
+from .keys import MEETING_INTS, Key, KeyBook, shape_of
 from .one_store import refuse_another
 from .parameters import Parameter
 from .process_exit import attend, end, let_go

@@ -1,20 +1,24 @@
-"""The parameters on the scheduled path: their buffers, and their units in the scheduler."""
+"""The parameters on the scheduled path: their buffers, the arrays of their units, and these units in the scheduler."""
 
+import ctypes
 import logging
 from itertools import count
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
+from mxnet.base import NDArrayHandle, check_call
 from mxnet.kvstore import KVStore
 
 from .. import _core
-from ..planning.partition import Slice
+from ..planning.partition import Slice, together
 from ..sizes import COPY_BYTES
-from .arrays import Arrays, Chunk, flat_parts, new_arrays, new_chunks, shape_of
 from .fixed_layout import FixedLayout
-from .keys import Key, KeyBook
+from .keys import Key, KeyBook, shape_of
 
 logger = logging.getLogger("prophet_mx")
+
+Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
+Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
 
 WHOLE = -1  # the place of all chunks together
 
@@ -171,3 +175,45 @@ class Parameters:
 def _host(sample: mx.nd.NDArray) -> mx.Context:
     """Where the buffer for an array is: in the host's memory, in that which its device copies to fast."""
     return mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
+
+
+def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """An array over the same memory, with an engine variable of its own: ops on it do not wait for ops on the original.
+
+    Through DLPack's C functions: the Python ones would wait for the original's pending ops.
+    """
+    managed, handle = ctypes.c_void_p(), NDArrayHandle()
+    check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
+    check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
+    return mx.nd.NDArray(handle)
+
+
+def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: Sequence[Slice]) -> Arrays:
+    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if there are none."""
+    buffer = mx.nd.empty(shape, ctx=context, dtype=dtype)
+    if not parts:
+        return buffer, [buffer]
+    flat = buffer.reshape((-1,))
+    return buffer, [alias(flat[part.start : part.stop]) for part in parts]
+
+
+def new_chunks(buffer: mx.nd.NDArray, units: Sequence[mx.nd.NDArray], parts: Sequence[Slice], least: int) -> List[Chunk]:
+    """The units of a buffer, in the order of ``parts``, in chunks of ``least`` bytes or more; none if one chunk would have them all."""
+    counts = together([shape_of(unit).bytes for unit in units], least)
+    if len(counts) < 2:
+        return []
+    flat = buffer.reshape((-1,))
+    chunks: List[Chunk] = []
+    first = 0
+    for number in counts:
+        start, stop = parts[first].start, parts[first + number - 1].stop
+        chunks.append((units[first] if number == 1 else alias(flat[start:stop]), number, start, stop))
+        first += number
+    return chunks
+
+
+def flat_parts(array: mx.nd.NDArray, chunks: Sequence[Chunk]) -> List[mx.nd.NDArray]:
+    """The elements of each chunk, in the memory of an array that is known to be plain."""
+    with mx.autograd.pause():
+        flat = array.reshape((-1,))
+        return [flat[start:stop] for _, _, start, stop in chunks]
