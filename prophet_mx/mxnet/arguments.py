@@ -2,27 +2,49 @@
 store is then as it was before the call.
 
 MXNet itself leaves much of this to the servers: a wrong size or an object that is not an optimizer ends a server process, after which all
-workers wait forever. If MXNet itself refuses a call, the error raised here is also an instance of MXNet's (errors.py).
+workers wait forever. If MXNet itself refuses a call, the error raised here is also an instance of what MXNet raises, so that a script's
+``except mx.MXNetError`` keeps working. These errors stand apart from ``prophet_mx/errors.py``, which is imported where MXNet must not be.
 """
 
 import math
 import operator
+import pickle
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
 import numpy as np
+from mxnet.base import MXNetError
 from mxnet.ndarray import NDArray
 
 from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
 from ..planning.placement import FACTOR, SURE
-from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
 from .keys import MAX_KEY, KeyBook, shape_of
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
 HELD = ("float16", "float32", "float64")  # what servers can hold
+
+
+class KVStoreMXNetError(KVStoreError, MXNetError):
+    """What MXNet's library refuses: an unknown key, one that is already initialised, a wrong shape, size or parameter."""
+
+
+class KVStoreTypeError(KVStoreError, AssertionError, TypeError):
+    """An argument of a wrong type, or lists that do not belong together. MXNet asserts or raises a TypeError, depending on the value."""
+
+
+class KVStoreOverflowError(KVStoreError, OverflowError):
+    """A number of more than 32 bits."""
+
+
+class KVStoreAttributeError(KVStoreError, AttributeError):
+    """An object that is not an optimizer."""
+
+
+class KVStorePicklingError(KVStoreError, pickle.PicklingError, AttributeError, TypeError):
+    """An optimizer that cannot be pickled. Pickle raises one of these, depending on what cannot be pickled."""
 
 
 def as_list(value: Any) -> List[mx.nd.NDArray]:

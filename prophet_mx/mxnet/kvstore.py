@@ -24,10 +24,21 @@ from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
 from .api import bind
-from .arguments import as_list, check_compression, check_init, check_lists, check_optimizer, check_transfer, checked_priority, fit, grouped
+from .arguments import (
+    KVStorePicklingError,
+    KVStoreTypeError,
+    as_list,
+    check_compression,
+    check_init,
+    check_lists,
+    check_optimizer,
+    check_transfer,
+    checked_priority,
+    fit,
+    grouped,
+)
 from .data_path import ScheduledPath
 from .deferred_signals import deferred_signals
-from .errors import KVStorePicklingError, KVStoreTypeError
 from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook, shape_of
 from .one_store import refuse_another

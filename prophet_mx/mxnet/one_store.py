@@ -9,7 +9,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from .errors import KVStoreMXNetError
+from .arguments import KVStoreMXNetError
 
 
 def refuse_another() -> None:
