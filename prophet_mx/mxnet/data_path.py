@@ -28,9 +28,9 @@ from ..sizes import message_bytes
 from ..threads import not_started
 from .agreement import Agreeing, Agreement, Wrapping
 from .arguments import as_list
-from .failopen import FailOpen
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
+from .lifecycle import FailOpen
 from .order_exchange import OrderExchange, OrderSource
 from .parameters import Parameter, Parameters
 from .raw_store import RawStore

@@ -16,7 +16,7 @@ from .agreement import Agreeing, Wrapping
 from .api import bind
 from .data_path import ScheduledPath
 from .keys import KeyBook
-from .process_exit import attend, leave_alone, let_go
+from .lifecycle import attend, leave_alone, let_go
 from .schedulable import NAIVE, is_naive
 from .shared_settings import differences
 

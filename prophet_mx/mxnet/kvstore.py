@@ -38,12 +38,11 @@ from .arguments import (
     grouped,
 )
 from .data_path import ScheduledPath
-from .deferred_signals import deferred_signals
 from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook, shape_of
+from .lifecycle import attend, deferred_signals, end, let_go
 from .one_store import refuse_another
 from .parameters import Parameter
-from .process_exit import attend, end, let_go
 from .schedulable import is_synchronous, why_unscheduled
 from .slice_optimizer import may_know_numbers, slicing_allowed
 
