@@ -17,8 +17,8 @@ from .api import bind
 from .data_path import ScheduledPath
 from .keys import KeyBook
 from .lifecycle import attend, leave_alone, let_go
+from .meeting import differences
 from .schedulable import NAIVE, is_naive
-from .shared_settings import differences
 
 logger = logging.getLogger("prophet_mx")
 

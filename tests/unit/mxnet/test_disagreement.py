@@ -155,7 +155,7 @@ def test_a_policy_that_one_worker_lacks_is_an_error_on_all(monkeypatch):
     fine, lacking = Worker([1, 2], settings=toy), Worker([2, 1])
 
     lacks = threading.local()
-    monkeypatch.setattr("prophet_mx.mxnet.shared_settings.settings", lambda: getattr(lacks, "known", ("prophet", "toy", "off")))
+    monkeypatch.setattr("prophet_mx.mxnet.meeting.settings", lambda: getattr(lacks, "known", ("prophet", "toy", "off")))
 
     def work(store):
         if store.rank == 1:
