@@ -29,11 +29,11 @@ from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
 from ..sizes import Traffic
 from ..version import __version__
+from .api import RawStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, encoded_settings, message_seconds, rate
 from .order_exchange import decoded, encoded
 from .parameters import Arrays
-from .raw_store import RawStore
 from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")

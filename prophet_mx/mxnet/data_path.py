@@ -27,13 +27,13 @@ from ..quantities import format_rate
 from ..sizes import message_bytes
 from ..threads import not_started
 from .agreement import Agreeing, Agreement, Wrapping
+from .api import RawStore
 from .arguments import as_list
 from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
 from .lifecycle import FailOpen
 from .order_exchange import OrderExchange, OrderSource
 from .parameters import Parameter, Parameters
-from .raw_store import RawStore
 
 logger = logging.getLogger("prophet_mx")
 

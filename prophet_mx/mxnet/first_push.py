@@ -13,12 +13,11 @@ from mxnet.kvstore import KVStore
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, ProphetError
 from .agreement import Agreeing, Wrapping
-from .api import bind
+from .api import NAIVE, bind, is_naive
 from .data_path import ScheduledPath
 from .keys import KeyBook
 from .lifecycle import attend, leave_alone, let_go
 from .meeting import differences
-from .schedulable import NAIVE, is_naive
 
 logger = logging.getLogger("prophet_mx")
 

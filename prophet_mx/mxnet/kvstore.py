@@ -23,7 +23,7 @@ from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .agreement import Wrapping
-from .api import bind
+from .api import bind, is_synchronous, refuse_another, why_unscheduled
 from .arguments import (
     KVStorePicklingError,
     KVStoreTypeError,
@@ -41,9 +41,7 @@ from .data_path import ScheduledPath
 from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook, shape_of
 from .lifecycle import attend, deferred_signals, end, let_go
-from .one_store import refuse_another
 from .parameters import Parameter
-from .schedulable import is_synchronous, why_unscheduled
 from .slice_optimizer import may_know_numbers, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")

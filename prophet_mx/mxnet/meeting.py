@@ -30,8 +30,8 @@ from ..config import Config
 from ..errors import ConfigError
 from ..planning.placement import REACH, ROW
 from ..policies import OFF, settings
+from .api import RawStore
 from .keys import MEETING_INTS, Key, KeyBook
-from .raw_store import RawStore
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
