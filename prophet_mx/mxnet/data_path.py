@@ -26,12 +26,12 @@ from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
 from ..sizes import message_bytes
 from ..threads import not_started
-from .agreement import Agreeing, Agreement, Wrapping
 from .api import RawStore
 from .arguments import as_list
-from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook
+from .layout import FixedLayout
 from .lifecycle import FailOpen
+from .negotiation import Agreeing, Agreement, Wrapping
 from .order_exchange import OrderExchange, OrderSource
 from .parameters import Parameter, Parameters
 

@@ -1,5 +1,5 @@
 """The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, and fix the layout if it
-does. The steps that they take together are in agreement.py.
+does. The steps that they take together are in negotiation.py.
 """
 
 import logging
@@ -12,12 +12,12 @@ from mxnet.kvstore import KVStore
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, ProphetError
-from .agreement import Agreeing, Wrapping
 from .api import NAIVE, bind, is_naive
 from .data_path import ScheduledPath
 from .keys import KeyBook
 from .lifecycle import attend, leave_alone, let_go
 from .meeting import differences
+from .negotiation import Agreeing, Wrapping
 
 logger = logging.getLogger("prophet_mx")
 

@@ -22,7 +22,6 @@ from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
-from .agreement import Wrapping
 from .api import bind, is_synchronous, refuse_another, why_unscheduled
 from .arguments import (
     KVStorePicklingError,
@@ -41,6 +40,7 @@ from .data_path import ScheduledPath
 from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook, shape_of
 from .lifecycle import attend, deferred_signals, end, let_go
+from .negotiation import Wrapping
 from .parameters import Parameter
 from .slice_optimizer import may_know_numbers, slicing_allowed
 

@@ -31,8 +31,8 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..planning.orders import Orders, differ, orders
 from ..profiling.online import ProfileLearner
-from .fixed_layout import FixedLayout
 from .keys import Key
+from .layout import FixedLayout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

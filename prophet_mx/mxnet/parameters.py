@@ -12,8 +12,8 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..planning.partition import Slice, together
 from ..sizes import COPY_BYTES
-from .fixed_layout import FixedLayout
 from .keys import Key, KeyBook, shape_of
+from .layout import FixedLayout
 
 logger = logging.getLogger("prophet_mx")
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from prophet_mx import Config, ConfigError, KVStoreError
-from prophet_mx.mxnet.agreement import Agreeing
-from prophet_mx.mxnet.fixed_layout import FixedLayout
 from prophet_mx.mxnet.keys import KeyBook, shape_of
+from prophet_mx.mxnet.layout import FixedLayout
+from prophet_mx.mxnet.negotiation import Agreeing
 from prophet_mx.mxnet.parameters import new_arrays
 from prophet_mx.policies import POLICIES
 from support.stores import run_workers

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from prophet_mx.config import Config
-from prophet_mx.mxnet.agreement import Agreeing
 from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape
+from prophet_mx.mxnet.negotiation import Agreeing
 from prophet_mx.mxnet.parameters import new_arrays
 from prophet_mx.simulation.layout import Unit, make_units
 from prophet_mx.sizes import MAX_UNIT

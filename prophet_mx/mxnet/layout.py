@@ -1,5 +1,5 @@
 """The layout as all workers have fixed it: which gradients are cut, what the slices are called, and where each unit has its place in the
-orders. Pure bookkeeping; the agreement itself is in agreement.py."""
+orders. Pure bookkeeping; the agreement itself is in negotiation.py."""
 
 from hashlib import blake2b
 from typing import Dict, List, Optional, Tuple
