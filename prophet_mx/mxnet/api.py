@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import os
-from typing import Any, Callable, Protocol
+from typing import Any, Callable
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle, check_call
@@ -54,18 +54,22 @@ def _copier() -> int:
     return store.value or 0
 
 
-class RawStore(Protocol):
-    """The wrapped store's own operations, as they are without scheduling."""
+class PlainStore(KVStore):
+    """The way to everything on a store that is not scheduled: MXNet's own methods, on a handle that belongs to somebody else.
 
-    rank: int
-    num_workers: int
-    init: Callable[..., None]
-    push: Callable[..., None]
-    pull: Callable[..., None]
-    pushpull: Callable[..., None]
-    broadcast: Callable[..., None]
-    set_optimizer: Callable[..., None]
-    barrier: Callable[[], None]
+    It must not be used once the owner has freed the handle.
+    """
+
+    def __del__(self) -> None:
+        """Frees nothing."""
+
+    def leave_alone(self) -> None:
+        """When the store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""
+        check_call(mx.base._LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))
+
+    def free(self) -> None:
+        """For the owner; waits for the other workers."""
+        check_call(mx.base._LIB.MXKVStoreFree(self.handle))
 
 
 def why_unscheduled(kv: KVStore, config: Config) -> str:

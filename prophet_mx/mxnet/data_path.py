@@ -26,7 +26,7 @@ from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
 from ..sizes import message_bytes
 from ..threads import not_started
-from .api import RawStore
+from .api import PlainStore
 from .arguments import as_list
 from .keys import Key, KeyBook
 from .layout import FixedLayout
@@ -165,19 +165,19 @@ class ScheduledPath:
                 logger.error("%s", error)
 
     def agree(
-        self, raw: RawStore, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]
+        self, plain: PlainStore, agreeing: Agreeing, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]
     ) -> Optional[Wrapping]:
         """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
 
-        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, which rank 0 alone
-        needs, ``optimizer`` the one that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped
-        from now on; None if they are not, as nobody knows the numbers of the keys.
+        ``plain`` is the wrapped store without scheduling, ``sample`` is the first gradient, which rank 0 alone needs, ``optimizer`` the one
+        that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on; None if they are
+        not, as nobody knows the numbers of the keys.
         """
         mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
         monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         # The other workers are waiting: whatever fails here, the agreement goes on.
         if agreeing.objection is None:  # else this worker may not have the keys that it would ask for, and sends nothing
-            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
+            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(plain, server)))
         self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
         profiled = bool(self._guarded("the profile", self._start_from_saved))
         agreed = agreeing.agree(self.config, optimizer, profiled)
@@ -195,7 +195,7 @@ class ScheduledPath:
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
             self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)  # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
+            self._exchange = OrderExchange(plain, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
         self.in_order = agreed.in_order
         if not agreed.in_order:
             logger.info(
@@ -249,13 +249,13 @@ class ScheduledPath:
 
         self._guarded("the orders", use)
 
-    def _ask(self, raw: RawStore, server: int) -> bool:
+    def _ask(self, plain: PlainStore, server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
         key = self._keys.smallest_on(server)
         if key is None:
             return False
         scratch = mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype)
-        raw.pull(key, scratch)
+        plain.pull(key, scratch)
         scratch.wait_to_read()
         return True
 

@@ -4,7 +4,6 @@ does. The steps that they take together are in negotiation.py.
 
 import logging
 from contextlib import nullcontext
-from functools import partial
 from typing import ContextManager, Optional
 
 import mxnet as mx
@@ -12,10 +11,10 @@ from mxnet.kvstore import KVStore
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, ProphetError
-from .api import NAIVE, bind, is_naive
+from .api import NAIVE, PlainStore, bind, is_naive
 from .data_path import ScheduledPath
 from .keys import KeyBook
-from .lifecycle import attend, leave_alone, let_go
+from .lifecycle import attend, let_go
 from .meeting import differences
 from .negotiation import Agreeing, Wrapping
 
@@ -58,8 +57,8 @@ class FirstPush:
         KVStoreError
             this worker cannot do what rank 0 decided, or the workers have agreed to send nothing: ``refused`` then says why.
         """
-        raw = _Unscheduled(self._store)
-        agreeing = Agreeing(raw, self._keys, self._compression != 1)
+        plain = PlainStore(self._store.handle)
+        agreeing = Agreeing(plain, self._keys, self._compression != 1)
         try:
             with self._watched():
                 scheduled, config = agreeing.settings(self.config, self.path is not None, optimizer)
@@ -67,7 +66,7 @@ class FirstPush:
                     self.wrapping = agreeing.pass_through(optimizer)
         except KVStoreError as error:
             self.refused = str(error)
-            leave_alone(self._store.handle)  # this process can end though the others wait
+            PlainStore(self._store.handle).leave_alone()  # this process can end though the others wait
             raise
         changed = self._tell(scheduled, config)
         if not scheduled:
@@ -80,7 +79,7 @@ class FirstPush:
             self.path.adopt(config)
         try:
             with self._watched():
-                self.wrapping = self.path.agree(raw, agreeing, self._store.handle, sample, optimizer)
+                self.wrapping = self.path.agree(plain, agreeing, sample, optimizer)
         except (KVStoreError, ConfigError) as error:
             self.refused = str(error)
             raise
@@ -119,7 +118,7 @@ class FirstPush:
             bind()
             path = ScheduledPath(self._store, self.config, self._keys)
         except ProphetError:
-            leave_alone(self._store.handle)  # this process can end though the others wait
+            PlainStore(self._store.handle).leave_alone()  # this process can end though the others wait
             raise
         path.parameters.compression = self._compression
         path.start()
@@ -130,14 +129,4 @@ class FirstPush:
 def text_may_come(store: KVStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
     """After the meeting, where nobody knows the numbers of text keys: whether another may be made. ``optimizer`` is the one that this store
     has sent, pickled. Blocks until every worker is here, as making the key does."""
-    return Agreeing(_Unscheduled(store), keys, compressed).text_may_come(optimizer)
-
-
-class _Unscheduled:
-    """MXNet's own operations on the store, for what workers agree on before anything is scheduled."""
-
-    def __init__(self, store: KVStore) -> None:
-        self.init, self.pull, self.broadcast = partial(KVStore.init, store), partial(KVStore.pull, store), partial(KVStore.broadcast, store)
-        self.push, self.pushpull = partial(KVStore.push, store), partial(KVStore.pushpull, store)
-        self.set_optimizer, self.barrier = partial(KVStore.set_optimizer, store), partial(KVStore._barrier, store)
-        self.rank, self.num_workers = store.rank, store.num_workers
+    return Agreeing(PlainStore(store.handle), keys, compressed).text_may_come(optimizer)

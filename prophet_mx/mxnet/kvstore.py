@@ -22,7 +22,7 @@ from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
-from .api import bind, is_synchronous, refuse_another, why_unscheduled
+from .api import PlainStore, bind, is_synchronous, refuse_another, why_unscheduled
 from .arguments import (
     KVStorePicklingError,
     KVStoreTypeError,
@@ -482,7 +482,7 @@ class ScheduledKVStore(KVStore):
             super().__del__()
         elif not self._path.forked():  # freeing it would speak to the servers in the parent's name
             handle, self.handle = self.handle, KVStoreHandle()
-            end(self._path, handle)
+            end(self._path, PlainStore(handle))
 
 
 def _environment_int(name: str, default: int) -> int:

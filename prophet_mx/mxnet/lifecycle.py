@@ -19,13 +19,13 @@ from types import FrameType
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Type, Union
 
 import mxnet as mx
-from mxnet.base import _LIB, check_call
 
 from .. import _core
 from ..config import Config
 from ..exit_codes import EXIT_STALLED
 from ..monitoring.watchdog import Watchdog
 from ..threads import in_own_thread
+from .api import PlainStore
 
 logger = logging.getLogger("prophet_mx")
 
@@ -125,19 +125,14 @@ def let_go(store: mx.kvstore.KVStore) -> None:
     _live.pop(store, None)
 
 
-def leave_alone(handle: mx.base.KVStoreHandle) -> None:
-    """When this store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""
-    check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
-
-
-def end(path: Path, handle: mx.base.KVStoreHandle) -> None:
+def end(path: Path, plain: PlainStore) -> None:
     """The end of a store without references: its path is stopped and its handle freed, which waits for other workers.
 
     The thread that drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the
     middle of anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which
     one of the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
     """
-    ending = _End(path, handle)
+    ending = _End(path, plain)
     if _collector != threading.get_ident() and not in_own_thread():
         ending.carry_out()
         return
@@ -154,9 +149,9 @@ class _End:
     Contract: uses none of the path's arrays. The collector may have freed them, as it finalises all that is garbage together.
     """
 
-    def __init__(self, path: Path, handle: mx.base.KVStoreHandle) -> None:
+    def __init__(self, path: Path, plain: PlainStore) -> None:
         self.path: Optional[Path] = path  # until it is over
-        self._handle = handle
+        self._plain = plain
         self._lock = threading.Lock()
 
     def carry_out(self) -> None:
@@ -167,9 +162,9 @@ class _End:
             self.path.stop()
             try:
                 if self.path.watchdog.scheduler_gone:
-                    leave_alone(self._handle)
+                    self._plain.leave_alone()
                 with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
-                    check_call(_LIB.MXKVStoreFree(self._handle))
+                    self._plain.free()
             finally:
                 self.path.watchdog.close()
                 self.path = None
@@ -194,7 +189,7 @@ def _at_exit() -> None:
             if ended_by is not None:
                 path.watchdog.hurry(code)
             if ended_by is not None or path.watchdog.scheduler_gone:
-                leave_alone(store.handle)
+                PlainStore(store.handle).leave_alone()
         mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("error at exit: %s", error)

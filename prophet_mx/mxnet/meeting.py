@@ -30,7 +30,7 @@ from ..config import Config
 from ..errors import ConfigError
 from ..planning.placement import REACH, ROW
 from ..policies import OFF, settings
-from .api import RawStore
+from .api import PlainStore
 from .keys import MEETING_INTS, Key, KeyBook
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Meeting:
 
     Parameters
     ----------
-    raw : the wrapped store's own operations.
+    plain : the wrapped store without scheduling.
     compressed : whether MXNet compresses gradients.
 
     Attributes
@@ -67,8 +67,8 @@ class Meeting:
     first : number of the first key that was made here, if keys are texts.
     """
 
-    def __init__(self, raw: RawStore, keys: KeyBook, compressed: bool) -> None:
-        self._raw = raw
+    def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
+        self._plain = plain
         self._keys = keys
         self._compressed = compressed
 
@@ -76,21 +76,21 @@ class Meeting:
         """Rank 0's text, and how many more text keys this worker has made than rank 0: if any, or if it has made fewer, it cannot take part
         in what follows. ``mine`` counts on rank 0 alone. Blocks until every worker is here."""
         words = zlib.compress(mine.encode())
-        size = max(len(words), 1 + self._raw.num_workers)  # of the objections, the last element is never one
+        size = max(len(words), 1 + self._plain.num_workers)  # of the objections, the last element is never one
         numbers = np.zeros(size, np.float32)
         numbers[: len(words)] = list(words)
         row, middle, place_of_words = self._row()
         self.first = self._keys.count
         values = [mx.nd.array([place, size, self.first], dtype=np.float32) for place in range(len(row))]
         values[place_of_words] = mx.nd.array(numbers)
-        self._raw.init(row, values)  # initial values: no optimizer sees them
+        self._plain.init(row, values)  # initial values: no optimizer sees them
         self.fence()
         pilot = mx.nd.zeros((3,))
-        self._raw.pull(row[middle], pilot)
+        self._plain.pull(row[middle], pilot)
         place, self.elements, self.first = (int(number) for number in pilot.asnumpy())
         more = place - middle
         said = mx.nd.zeros((self.elements,))
-        self._raw.pull(row[place_of_words - more], said)
+        self._plain.pull(row[place_of_words - more], said)
         self._keys.aligned(self.first)
         for key in row:
             self._keys.made(key)
@@ -101,7 +101,7 @@ class Meeting:
     def fence(self) -> None:
         """A worker that takes part in what follows calls this as well, after :meth:`hear`. Blocks until every worker is here."""
         for _ in range(FENCES):
-            self._raw.barrier()
+            self._plain._barrier()
 
     def _row(self) -> Tuple[List[Key], int, int]:
         """The keys that this worker makes; the place of the pilot that it pulls first, and that of rank 0's text. Every worker whose row is
@@ -115,7 +115,7 @@ class Meeting:
         here. What is pushed to our keys must be stored as it is: the servers' optimizer, if there is one, knows the keys."""
         raised = np.zeros(self.elements, np.float32)
         if mine:
-            raised[self._raw.rank] = -10 * OVER_ANY_THRESHOLD if self._compressed else 1
+            raised[self._plain.rank] = -10 * OVER_ANY_THRESHOLD if self._compressed else 1
         heard = self._summed(self.key, raised)
         others = np.flatnonzero(heard != heard[-1])  # what was too large to be compressed before is still added to each element
         if not len(others):
@@ -124,7 +124,7 @@ class Meeting:
         if self._compressed:
             return first, mine or "its own error says what"
         words = np.zeros(self.elements, np.float32)
-        if mine and first == self._raw.rank:
+        if mine and first == self._plain.rank:
             encoded = mine.encode(errors="replace")[: self.elements]
             words[: len(encoded)] = list(encoded)
         return first, self._summed(self.key, words).astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="replace")
@@ -132,8 +132,8 @@ class Meeting:
     def _summed(self, key: Key, numbers: "Numbers") -> "Numbers":
         """The sum over all workers, which compression makes rough."""
         array = mx.nd.array(numbers)
-        self._raw.push(key, array)
-        self._raw.pull(key, array)
+        self._plain.push(key, array)
+        self._plain.pull(key, array)
         summed: Numbers = array.asnumpy()
         return summed
 
@@ -182,7 +182,7 @@ def _shown(value: Any) -> str:
     return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def message_seconds(raw: RawStore, keys: List[Key]) -> float:
+def message_seconds(plain: PlainStore, keys: List[Key]) -> float:
     """Seconds that a message takes this worker while all workers send as many as they can to all servers. ``keys`` are the probes.
 
     All workers send the same number of messages, as each is answered only when all have sent it. Blocks until every worker is here.
@@ -190,31 +190,31 @@ def message_seconds(raw: RawStore, keys: List[Key]) -> float:
     sent = [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in keys]
     received = [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in keys]
     rounds: List[float] = []
-    raw.barrier()
+    plain._barrier()
     for _ in range(ROUNDS):
         started = time.monotonic()
-        raw.pushpull(keys, sent, received)
+        plain.pushpull(keys, sent, received)
         _wait(received)
         rounds.append(time.monotonic() - started)
     return median(rounds[1:]) / len(keys)
 
 
-def rate(raw: RawStore, keys: KeyBook, pulls: bool) -> float:
+def rate(plain: PlainStore, keys: KeyBook, pulls: bool) -> float:
     """This worker's bytes/s from each server while all workers pull at once; 0 if there is too little to pull. Takes up to 0.5 s. Blocks
     until every worker is here.
 
     That moment's shares of a link are uneven. Rank 0, whose rate decides, therefore also pulls alone: what it gets then, shared evenly by
     machines of equal links, is the least that counts. A worker that does not pull, as it may not have the keys, only waits with the others.
     """
-    raw.barrier()
-    alone = _rate(raw, keys) if raw.rank == 0 else 0.0
-    raw.barrier()
+    plain._barrier()
+    alone = _rate(plain, keys) if plain.rank == 0 else 0.0
+    plain._barrier()
     if not pulls:
         return 0.0
-    return max(_rate(raw, keys) / keys.servers, alone / max(keys.servers, raw.num_workers))
+    return max(_rate(plain, keys) / keys.servers, alone / max(keys.servers, plain.num_workers))
 
 
-def _rate(raw: RawStore, keys: KeyBook) -> float:
+def _rate(plain: PlainStore, keys: KeyBook) -> float:
     """Bytes/s from all servers together; 0 if there is too little to pull. Several keys at a time, each time about twice as much, so
     that all connections are busy and round trips hardly count; the time with the most bytes is the one that counts."""
     begin = time.monotonic()
@@ -229,7 +229,7 @@ def _rate(raw: RawStore, keys: KeyBook) -> float:
             size += keys.shapes[chosen[-1]].bytes
         arrays = [mx.nd.empty(keys.shapes[key].shape, dtype=keys.shapes[key].dtype) for key in chosen]
         started = time.monotonic()
-        raw.pull(chosen, arrays)
+        plain.pull(chosen, arrays)
         _wait(arrays)
         if size >= most:
             most, found = size, size / (time.monotonic() - started)

@@ -29,7 +29,7 @@ from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
 from ..sizes import Traffic
 from ..version import __version__
-from .api import RawStore
+from .api import PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, encoded_settings, message_seconds, rate
 from .order_exchange import decoded, encoded
@@ -74,7 +74,7 @@ class Agreeing:
 
     Parameters
     ----------
-    raw : the wrapped store's own operations.
+    plain : the wrapped store without scheduling.
     compressed : whether MXNet compresses gradients.
 
     Attributes
@@ -82,13 +82,13 @@ class Agreeing:
     objection : why this worker cannot train with rank 0; None if it can.
     """
 
-    def __init__(self, raw: RawStore, keys: KeyBook, compressed: bool) -> None:
-        self._raw = raw
+    def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
+        self._plain = plain
         self._keys = keys
         self._compressed = compressed
         self._service: List[Key] = []  # our own keys that are not of slices
         self._probes: List[Key] = []  # nor these, with which it is measured what a message costs
-        self._meeting = Meeting(raw, keys, compressed)
+        self._meeting = Meeting(plain, keys, compressed)
         self._wraps = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
         self.objection: Optional[ProphetError] = None
 
@@ -115,7 +115,7 @@ class Agreeing:
             "keys": encoded_keys(keys) if scheduling else [],
             "calls": keys.calls,
         }
-        said, more = self._meeting.hear(json.dumps(mine) if self._raw.rank == 0 else "")
+        said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
         told = json.loads(said)
         self._service.append(self._meeting.key)
         if told["scheduled"]:
@@ -132,12 +132,12 @@ class Agreeing:
         """What decides which steps follow, and how numbers are sent, is the same here as on rank 0."""
         if told["version"] != __version__:
             raise KVStoreError(
-                f"worker {self._raw.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
+                f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
             )
         if told["compressed"] != self._compressed:
             here, there = ("on", "off") if self._compressed else ("off", "on")
             raise KVStoreError(
-                f"gradient compression is {here} on worker {self._raw.rank} and {there} on rank 0: set the same on all workers"
+                f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
             )
 
     def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
@@ -149,7 +149,7 @@ class Agreeing:
             difference = first_difference(self._keys, theirs, more, alike)
             if difference:
                 error = KVStoreError(
-                    f"worker {self._raw.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
+                    f"worker {self._plain.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
                     f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
                     "wrapped"
                 )
@@ -162,7 +162,7 @@ class Agreeing:
         """Rank 0's numbers, as float32. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
         numbers = mx.nd.array(mine, dtype=np.float32)
-        self._raw.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
+        self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
         self._keys.made(key)
         self._service.append(key)
         told: List[float] = numbers.asnumpy().tolist()
@@ -190,9 +190,9 @@ class Agreeing:
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
         on rank 0 alone."""
-        if optimizer is not None and self._raw.rank == 0:
-            self._raw.set_optimizer(optimizer)
-        self._raw.barrier()
+        if optimizer is not None and self._plain.rank == 0:
+            self._plain.set_optimizer(optimizer)
+        self._plain._barrier()
 
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
@@ -211,12 +211,12 @@ class Agreeing:
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
         in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
-        measured_rate = config.bandwidth or rate(self._raw, self._keys, not self.objection)
+        measured_rate = config.bandwidth or rate(self._plain, self._keys, not self.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for shape in self._keys.shapes.values()]
-        traffic = Traffic(sizes, measured_rate, message, self._raw.num_workers, self._keys.servers)
+        traffic = Traffic(sizes, measured_rate, message, self._plain.num_workers, self._keys.servers)
         unit = unit_bytes(config.policy, traffic, config.unit)
-        if unit and obstacle and not ordered and self._raw.rank == 0:
+        if unit and obstacle and not ordered and self._plain.rank == 0:
             logger.warning("large gradients are not sliced: %s", obstacle)
         orders = profiled and self._keys.complete and not self._compressed and not in_order
         told = self._tell([0 if obstacle else unit, measured_rate, message, orders])
@@ -228,7 +228,7 @@ class Agreeing:
         optimizer = None if pickled is None else pickle.loads(pickled)
         name = type(optimizer).__name__
         if optimizer is not None and order_matters(optimizer):
-            if self._raw.rank == 0:
+            if self._plain.rank == 0:
                 logger.warning(
                     "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
                     "updated, so that order is kept",
@@ -248,11 +248,11 @@ class Agreeing:
     def _message(self, optimizer: Optional[bytes]) -> float:
         """Seconds that a message takes, measured with keys that are made for it. Blocks until every worker is here."""
         self._probes = self._keys.new_keys(probes(self._keys.servers))
-        self._raw.init(self._probes, [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in self._probes])
+        self._plain.init(self._probes, [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in self._probes])
         for key in self._probes:
             self._keys.made(key)
         self._prepare(self._wrapping({}), optimizer)
-        return message_seconds(self._raw, self._probes)
+        return message_seconds(self._plain, self._probes)
 
     def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
@@ -272,7 +272,7 @@ class Agreeing:
                 found[key] = parts
         count = sum(map(len, found.values()))
         if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
-            if self._raw.rank == 0:
+            if self._plain.rank == 0:
                 logger.warning(
                     "large gradients are not sliced: units of %d bytes would make %d slices, but MXNet can place only %d keys on "
                     "several servers",
@@ -302,9 +302,9 @@ class Agreeing:
         keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
         values: Dict[Key, mx.nd.NDArray] = {}
         for key, parts in slices.items():
-            if self._raw.rank == 0:
+            if self._plain.rank == 0:
                 value, own = arrays(key)
-                self._raw.pull(key, value)
+                self._plain.pull(key, value)
                 value.wait_to_read()  # the slices have engine variables of their own
             else:  # the store takes rank 0's values; these never get memory
                 shape = self._keys.shapes[key]
@@ -313,7 +313,7 @@ class Agreeing:
         self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
         values[order_key] = mx.nd.zeros((2 * self.units + 1,))
         spare = mx.nd.zeros((1,))
-        self._raw.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
+        self._plain.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
         self._service.append(order_key)
@@ -327,7 +327,7 @@ class Agreeing:
         """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
         none, as all other workers do. Blocks until every worker is here."""
         array = mx.nd.array(encoded(mine, self.units))
-        self._raw.pushpull(self.order_key, array, array)
+        self._plain.pushpull(self.order_key, array, array)
         return decoded(array.asnumpy())
 
     def settle(self) -> None:

@@ -21,16 +21,15 @@ and have no lead limit, which does no harm, but MXNet would wait for the answers
 sends zeros: no orders, and a report that is true, because it no longer holds anything back by any order. So the others continue as before.
 """
 
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.kvstore import KVStore
 
 from .. import _core
 from ..planning.orders import Orders, differ, orders
 from ..profiling.online import ProfileLearner
+from .api import PlainStore
 from .keys import Key
 from .layout import FixedLayout
 
@@ -70,13 +69,13 @@ class OrderExchange:
 
     Parameters
     ----------
-    store : handle of the wrapped store; it must outlive this.
+    plain : the wrapped store without scheduling.
     key : that the messages go through, of 2 * ``units`` + 1 float32.
     first : number of the clock's push with which the first orders are sent, the same on all workers.
     """
 
-    def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, first: int) -> None:
-        self._store = SimpleNamespace(handle=store)  # what KVStore's methods need of a store; does not own it
+    def __init__(self, plain: PlainStore, key: Key, units: int, first: int) -> None:
+        self._plain = plain
         self._key = key
         self._units = units
         self._first = first
@@ -137,7 +136,7 @@ class OrderExchange:
 
     def _request(self) -> None:
         """All through one array, so that the engine sends one message after the other; each answer is copied from it."""
-        KVStore.pushpull(self._store, self._key, self._array, self._array)
+        self._plain.pushpull(self._key, self._array, self._array)
         self._requests += 1
 
     def _read(self, message: Message, use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
