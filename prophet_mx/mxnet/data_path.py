@@ -1,7 +1,7 @@
 """The scheduled path of a store: the engine's driver, the layout, the parameters, and what watches and learns from them.
 
 Exists only while traffic is scheduled. Does not know the store, which owns it: the store's operations are handed in where they are
-needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.agree`.
+needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.join`.
 """
 
 import logging
@@ -21,6 +21,7 @@ from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders
+from ..planning.partition import Slice
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
@@ -29,11 +30,10 @@ from ..threads import not_started
 from .api import PlainStore
 from .arguments import as_list
 from .keys import Key, KeyBook
-from .layout import FixedLayout
+from .layout import Layout
 from .lifecycle import FailOpen
-from .negotiation import Agreeing, Agreement, Wrapping
 from .order_exchange import OrderExchange, OrderSource
-from .parameters import Parameter, Parameters
+from .parameters import Arrays, Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
@@ -61,9 +61,8 @@ class ScheduledPath:
     config : the settings that are in force; rank 0's for all workers, where they are shared, from the first push on.
     rank : this worker's.
     driver, watchdog : their threads run from start() to close().
-    layout : empty until the first push.
     parameters : those that were pushed.
-    in_order : whether they have agreed to schedule nothing: the optimizer depends on the order in which keys are updated.
+    profiled : whether there is a profile of them from an earlier job.
     """
 
     def __init__(self, kv: KVStore, config: Config, keys: KeyBook) -> None:
@@ -74,8 +73,7 @@ class ScheduledPath:
             self._saved = GradientProfile.load(config.profile)
         self.rank, self._workers = kv.rank, kv.num_workers
         self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
-        self.layout = FixedLayout(keys)
-        self.parameters = Parameters(self.driver, keys, self.layout, kv.type)
+        self.parameters = Parameters(self.driver, keys, Layout(keys), kv.type)
         self._metrics = Metrics(config, kv.rank)
         self._timeline: Optional[Timeline] = None
         try:
@@ -84,12 +82,11 @@ class ScheduledPath:
         except ProphetError:
             self._metrics.close()
             raise
-        self.in_order = False
+        self.profiled = False
         self._key_sets = KeySets()
         self._iteration = 0
         self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
         self._exchange: Optional[OrderExchange] = None
-        self._agreed: Optional[Agreement] = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -97,7 +94,7 @@ class ScheduledPath:
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
-        self._order_source = OrderSource(self.driver, self._learner, self.layout)
+        self._order_source = OrderSource(self.driver, self._learner)
         names, gradients = self.parameters.names, self.parameters.unit_gradients  # not self: the watchdog must not keep it alive
         try:
             self.driver.start()
@@ -116,6 +113,11 @@ class ScheduledPath:
             self._keys.servers,
         )
 
+    @property
+    def layout(self) -> Layout:
+        """That on which the workers have agreed; until then every gradient is whole."""
+        return self.parameters.layout
+
     # -- a push --------------------------------------------------------------------------------------------------------------
 
     def next_iteration(self, parameter: Parameter) -> int:
@@ -130,10 +132,13 @@ class ScheduledPath:
     def _clock_pushed(self) -> None:
         """Even if something failed here: the other workers count on the messages."""
         exchange = self._exchange
-        if exchange is not None and self.parameters.compression == 1:
-            self._guarded(
-                "the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, self.driver.limit_again)
-            )
+        if exchange is None or self.parameters.compression != 1:
+            return
+
+        def own() -> Optional[Orders]:
+            return self.orders(self.layout)
+
+        self._guarded("the exchange of orders", lambda: exchange.clock_pushed(own, self._use_orders, self.driver.limit_again))
 
     def _iteration_begins(self) -> None:
         """All that is done once per iteration, so that a push has little to do."""
@@ -150,6 +155,23 @@ class ScheduledPath:
 
     # -- the first push ------------------------------------------------------------------------------------------------------
 
+    def join(self, config: Config, plain: Optional[PlainStore], sample: Optional[mx.nd.NDArray]) -> None:
+        """Take the settings that hold for all workers, and find the connections to the servers, while the others wait.
+
+        ``plain`` is the wrapped store without scheduling; None if this worker may not have the keys that it would ask for. ``sample`` is
+        the first gradient, which rank 0 alone needs.
+        """
+        if config != self.config:
+            self.adopt(config)
+        if sample is not None:
+            self.parameters.gradients_are_like(sample)
+        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
+        monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
+        if plain is not None:
+            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(plain, server)))
+        self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
+        self.profiled = bool(self._guarded("the profile", self._start_from_saved))
+
     def adopt(self, config: Config) -> None:
         """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""
         self.config = config
@@ -164,48 +186,31 @@ class ScheduledPath:
             except ProphetError as error:
                 logger.error("%s", error)
 
-    def agree(
-        self, plain: PlainStore, agreeing: Agreeing, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]
-    ) -> Optional[Wrapping]:
-        """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
+    def measured(self, rate: float, message: float, unit: int) -> None:
+        """Take what rank 0 has measured, and the size of a unit."""
+        if rate:
+            self.driver.rates_known(rate)
+        self._note("while all workers send, each of them gets from a server", format_rate(rate), rate)
+        self._note("while all workers send, a message takes each of them", f"{1e6 * message:.0f} us", message)
+        self.driver.unit_known(unit, message_bytes(rate, message, self._keys.servers))
 
-        ``plain`` is the wrapped store without scheduling, ``sample`` is the first gradient, which rank 0 alone needs, ``optimizer`` the one
-        that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped from now on; None if they are
-        not, as nobody knows the numbers of the keys.
-        """
-        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
-        monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
-        # The other workers are waiting: whatever fails here, the agreement goes on.
-        if agreeing.objection is None:  # else this worker may not have the keys that it would ask for, and sends nothing
-            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(plain, server)))
-        self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
-        profiled = bool(self._guarded("the profile", self._start_from_saved))
-        agreed = agreeing.agree(self.config, optimizer, profiled)
-        self._agreed = agreed
-        if agreed.rate:
-            self.driver.rates_known(agreed.rate)
-        self._note("while all workers send, each of them gets from a server", format_rate(agreed.rate), agreed.rate)
-        self._note("while all workers send, a message takes each of them", f"{1e6 * agreed.message:.0f} us", agreed.message)
-        self.driver.unit_known(agreed.unit, message_bytes(agreed.rate, agreed.message, self._keys.servers))
-        slices = agreeing.slices(agreed.unit)
-        self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
-        if agreed.profiled:  # never so if agreed.in_order
-            self.layout.use(agreeing.agree_orders(self._own_orders()))
-        agreeing.settle()
-        # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
-        if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
-            self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)  # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(plain, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
-        self.in_order = agreed.in_order
-        if not agreed.in_order:
-            logger.info(
-                "layout: %d of %d gradients are cut into %d slices of about %d bytes",
-                len(slices),
-                len(self._keys.gradients),
-                sum(map(len, slices.values())),
-                agreed.unit,
-            )
-        return agreeing.wrapping
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The buffer of a parameter before its first push, and its slices."""
+        return self.parameters.make(key, parts)
+
+    def begin(self, layout: Layout, plain: PlainStore) -> None:
+        """Schedule what is pushed from now on, by the layout on which the workers have agreed."""
+        self.parameters.layout = layout
+        if layout.order_key is not None:
+            self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
+            self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
+        logger.info(
+            "layout: %d of %d gradients are cut into %d slices of about %d bytes",
+            len(layout.slices),
+            len(self._keys.gradients),
+            sum(map(len, layout.slices.values())),
+            layout.unit,
+        )
 
     def _note(self, what: str, value: str, measured: float) -> None:
         """Tell the log and the timeline what was measured, if it was."""
@@ -235,15 +240,15 @@ class ScheduledPath:
             logger.warning("the profile in %s describes other parameters and is not used", self.config.profile)
         return profiled
 
-    def _own_orders(self) -> Optional[Orders]:
+    def orders(self, layout: Layout) -> Optional[Orders]:
         """Those that this worker hands out: rank 0's, if they are new."""
-        return self._guarded("the orders", self._order_source.new) if self.rank == 0 else None
+        return self._guarded("the orders", lambda: self._order_source.new(layout.sizes())) if self.rank == 0 else None
 
     def _use_orders(self, agreed: Orders) -> None:
         """Take orders that the workers agree on while gradients are on their way."""
 
         def use() -> None:
-            self.layout.use(agreed)
+            self.parameters.layout = self.layout.ordered(agreed)
             self.driver.places_changed(self.parameters.places())
             logger.info("the order of %d units now follows the profile", len(agreed.ranks))
 
@@ -327,8 +332,8 @@ class ScheduledPath:
             **first_unit(state),
             "utilisation": utilisation(state["links"]),
             "rates": [link["rate"] for link in state["links"]],
-            "message_seconds": self._agreed.message if self._agreed else 0.0,
-            "unit_bytes": self._agreed.unit if self._agreed else 0,
+            "message_seconds": self.layout.message,
+            "unit_bytes": self.layout.unit,
             "steps": profile.step_names() if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
             "failure": self._fail.reason,

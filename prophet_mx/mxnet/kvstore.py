@@ -10,7 +10,7 @@ in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchr
 import logging
 import os
 import pickle
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import Any, ContextManager, Dict, List, Optional, Tuple
 
 import mxnet as mx
@@ -18,11 +18,11 @@ from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError
+from ..errors import ConfigError, KVStoreError, ProphetError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
-from .api import PlainStore, bind, is_synchronous, refuse_another, why_unscheduled
+from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
 from .arguments import (
     KVStorePicklingError,
     KVStoreTypeError,
@@ -37,10 +37,10 @@ from .arguments import (
     grouped,
 )
 from .data_path import ScheduledPath
-from .first_push import FirstPush, text_may_come
 from .keys import MEETING_INTS, Key, KeyBook, shape_of
+from .layout import Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go
-from .negotiation import Wrapping
+from .negotiation import negotiate, text_may_come
 from .parameters import Parameter
 from .slice_optimizer import may_know_numbers, slicing_allowed
 
@@ -105,6 +105,7 @@ class ScheduledKVStore(KVStore):
         self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
+        self._plain = PlainStore(self.handle)
         self._keys = keys
         self._optimizer: Optional[bytes] = None  # as it was when it was set
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the layout is fixed, at the first push
@@ -180,7 +181,7 @@ class ScheduledKVStore(KVStore):
         """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until
         every worker is here, as making the key does."""
         with deferred_signals():
-            may_come = text_may_come(self, self._keys, self._compression != 1, self._optimizer)
+            may_come = text_may_come(self._plain, self._keys, self._compression != 1, self._optimizer)
         self._shifted = self._shifted or may_come
         if not may_come:
             raise KVStoreError(
@@ -391,19 +392,53 @@ class ScheduledKVStore(KVStore):
             return self._path.parameters.get(key) or self._path.parameters.add(key, sample, self.handle)
 
     def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
-        """Before anything is pushed, once: learn whether rank 0 schedules and how, and fix the layout if it does. Every worker of a
+        """Before anything is pushed, once: learn whether rank 0 schedules and how, and agree on the layout if it does. Every worker of a
         synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
         own settings schedule nothing."""
-        with deferred_signals():
+        others = "the other workers, which must push their first gradient as well, each through a ScheduledKVStore"
+
+        def join(config: Config, alike: bool) -> ScheduledPath:
+            self._config = config
+            if self._path is None:
+                self._path = self._late_path(config)
+                waiting.enter_context(self._watched(others))
+            self._path.join(config, self._plain if alike else None, sample)
+            return self._path
+
+        with deferred_signals(), ExitStack() as waiting:
             self._passing, self._met = False, True
             for name in as_list(key)[:1]:
                 if isinstance(name, (str, int)):
-                    self._keys.gradient(name)  # the agreement has to know of a key that was made before the store was wrapped
-            meeting = FirstPush(self, self._keys, self._config, self._path, self._compression)
+                    self._keys.gradient(name)  # the others have to know of a key that was made before the store was wrapped
+            waiting.enter_context(self._watched(others))
             try:
-                meeting.meet(sample, self._optimizer)
-            finally:
-                self._config, self._path, self._wrapping, self._refused = meeting.config, meeting.path, meeting.wrapping, meeting.refused
+                layout = negotiate(
+                    self._plain, self._keys, self._config, self._optimizer, self._compression != 1, self._path is not None, join
+                )
+            except ProphetError as error:
+                self._refused = str(error)
+                raise
+            self._wrapping = layout.wrapping
+            if self._path is not None and layout.scheduled:
+                self._path.begin(layout, self._plain)
+            elif self._path is not None:  # continue as if the store had never been scheduled
+                self._path.close()
+                self._path = None
+                let_go(self)
+
+    def _late_path(self, config: Config) -> ScheduledPath:
+        """The path of a worker whose own settings schedule nothing, under those of rank 0, while the others wait."""
+        if is_naive():
+            raise KVStoreError(
+                f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradient traffic, "
+                "which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off for rank 0"
+            )
+        bind()
+        path = ScheduledPath(self, config, self._keys)
+        path.parameters.compression = self._compression
+        path.start()
+        attend(self, path)
+        return path
 
     # -- the timeline --------------------------------------------------------------------------------------------------------
 

@@ -1,12 +1,16 @@
-"""The layout as all workers have fixed it: which gradients are cut, what the slices are called, and where each unit has its place in the
-orders. Pure bookkeeping; the agreement itself is in negotiation.py."""
+"""The layout on which all workers agree at the first push: which gradients are cut, what the slices are called, where each unit has its
+place in the orders, and how optimizers are wrapped for the servers. Pure bookkeeping; how workers agree is in negotiation.py."""
 
+import pickle
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Dict, List, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from ..planning.orders import Orders
-from ..planning.partition import MAX_PARTS, Slice
+from ..planning.partition import MAX_PARTS, Slice, cut
+from ..planning.placement import SURE, most_elements
 from .keys import Key, KeyBook
+from .slice_optimizer import SliceOptimizer, may_know_numbers
 
 LATE = 1 << 60  # where the positions of keys begin that are not in the layout
 
@@ -22,50 +26,80 @@ def late_position(key: Key) -> int:
     return LATE + int.from_bytes(blake2b(key.encode(errors="surrogatepass"), digest_size=7).digest(), "big")
 
 
-class FixedLayout:
-    """Empty until it is fixed, once, at the first push; the same on every worker from then on.
+class Wrapping(NamedTuple):
+    """How optimizers are wrapped for the servers: what :class:`SliceOptimizer` has to know of the layout. Keys are as the servers number
+    them."""
 
-    Attributes
-    ----------
-    slices : of the keys that are cut.
-    """
+    parameters: Dict[int, int]  # of each slice
+    service: List[int]  # keys for messages between workers
+    probes: List[int]  # keys with which it was measured what a message costs
+    first: int  # of our own keys
+    last: int
+    strings: bool  # whether the caller's keys are strings
 
-    def __init__(self, keys: KeyBook) -> None:
-        self._keys = keys
-        self.slices: Dict[Key, List[Slice]] = {}
-        self._slice_keys: Dict[Key, List[Key]] = {}
-        self._units: List[Tuple[Key, int]] = []  # (key, part) in the order of init
-        self._places: Dict[Tuple[Key, int], Tuple[int, int]] = {}  # rank and position, if they were agreed on
-        self._known: Dict[Key, None] = {}
+    def wrap(self, optimizer: bytes) -> SliceOptimizer:
+        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
+        return SliceOptimizer(pickle.loads(optimizer), *self)
 
-    def fix(self, slices: Dict[Key, List[Slice]], slice_keys: Dict[Key, List[Key]]) -> None:
-        """All keys that were initialised by now are in it."""
-        self.slices, self._slice_keys = slices, slice_keys
-        self._known = dict.fromkeys(self._keys.shapes)
-        self._units = [(key, part) for key in self._known for part in range(len(self.keys_of(key)))]
+    def shifts(self, optimizer: Any) -> bool:
+        """Whether it matters to an optimizer that later keys are numbered after ours."""
+        return self.strings and may_know_numbers(optimizer, self.first)
 
-    def use(self, agreed: Optional[Orders]) -> None:
-        """Take the orders that the workers agreed on, if they did."""
-        if agreed is not None:
-            self._places = dict(zip(self._units, zip(agreed.ranks, agreed.positions)))
+
+@dataclass(frozen=True)
+class Layout:
+    """The same on every worker. It never changes: new orders make a new one (:meth:`ordered`). By default every gradient is whole."""
+
+    keys: KeyBook  # also has the keys that come later
+    scheduled: bool = True
+    wrapping: Optional[Wrapping] = None  # of optimizers, if they are wrapped
+    unit: int = 0  # bytes; 0: all gradients whole
+    message: float = 0.0  # seconds that a message takes as rank 0 measured it while all workers sent, 0 if nothing was
+    slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut
+    slice_keys: Dict[Key, List[Key]] = field(default_factory=dict)
+    order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
+    known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
+    places: Dict[Tuple[Key, int], Tuple[int, int]] = field(default_factory=dict)  # rank and position of each unit, if agreed on
+
+    def ordered(self, orders: Orders) -> "Layout":
+        """The same, but with these orders of its units."""
+        return replace(self, places=dict(zip(self.units(), zip(orders.ranks, orders.positions))))
+
+    def units(self) -> List[Tuple[Key, int]]:
+        """Each unit as a key and the number of the part, in the order of init."""
+        return [(key, part) for key in self.known for part in range(len(self.keys_of(key)))]
 
     def keys_of(self, key: Key) -> List[Key]:
         """The keys of a parameter's units."""
-        return self._slice_keys.get(key, [key])
+        return self.slice_keys.get(key, [key])
 
     def is_late(self, key: Key) -> bool:
-        """Whether the key came after the layout was fixed."""
-        return bool(self._known) and key not in self._known
+        """Whether the key came after the workers had agreed."""
+        return bool(self.known) and key not in self.known
 
     def order_of(self, key: Key, part: int) -> Tuple[int, int]:
         """Rank and position of a unit: as agreed, or else both by the order of init on rank 0. Keys that are not in the layout, as they
         came late or from before the store was wrapped, follow all others; their ranks are this worker's own."""
-        agreed = self._places.get((key, part))
+        agreed = self.places.get((key, part))
         if agreed is not None:
             return agreed
-        place = len(self._places) + self._keys.gradients[key] * MAX_PARTS + part
-        return place, place if key in self._known else late_position(key)
+        place = len(self.places) + self.keys.gradients[key] * MAX_PARTS + part
+        return place, place if key in self.known else late_position(key)
 
     def sizes(self) -> List[Tuple[int, int]]:
         """Gradient and bytes of each unit."""
-        return [(self._keys.gradients[key], self._keys.shapes[key].bytes // len(self.keys_of(key))) for key, _ in self._units]
+        return [(self.keys.gradients[key], self.keys.shapes[key].bytes // len(self.keys_of(key))) for key, _ in self.units()]
+
+
+def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
+    """The keys that are cut into units of about so many bytes, and how; and why none is, '' if that is not for lack of numbers."""
+    found = {}
+    most = most_elements(keys.servers, keys.bigarray)
+    for key, shape in keys.shapes.items():
+        parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
+        if len(parts) > 1:
+            found[key] = parts
+    count = sum(map(len, found.values()))
+    if keys.servers > 1 and keys.texts and keys.count + count >= SURE:
+        return {}, f"units of {unit} bytes would make {count} slices, but MXNet can place only {SURE} keys on several servers"
+    return found, ""

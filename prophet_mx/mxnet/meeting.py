@@ -211,7 +211,7 @@ def rate(plain: PlainStore, keys: KeyBook, pulls: bool) -> float:
     plain._barrier()
     if not pulls:
         return 0.0
-    return max(_rate(plain, keys) / keys.servers, alone / max(keys.servers, plain.num_workers))
+    return max(_rate(plain, keys) / keys.servers, alone / max(keys.servers, int(plain.num_workers)))
 
 
 def _rate(plain: PlainStore, keys: KeyBook) -> float:

@@ -1,9 +1,9 @@
-"""What all workers do together, once: share rank 0's settings, agree on a layout, make the keys of the slices, and agree on the orders of
-the units.
+"""The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, share its settings and its
+keys, agree on a layout, make the keys of the slices, and agree on the orders of the units.
 
-It is done when the first gradient is pushed. At that moment the keys are known and no update has happened, so nothing can be lost: rank 0
-decides, service keys that it initialises carry its decisions to the others, and the slices are initialised from the servers' own
-values. An optimizer that is already on the servers is sent again, inside the one that knows the slices.
+At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, service keys that it initialises
+carry its decisions to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the servers
+is sent again, inside the one that knows the slices.
 
 Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
 afterwards all workers follow rank 0's. So the steps that follow never depend on the state of one worker. A worker that cannot follow, as
@@ -17,7 +17,7 @@ order_exchange.py.
 import json
 import logging
 import pickle
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -25,108 +25,141 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
-from ..planning.partition import Slice, cut, unit_bytes
-from ..planning.placement import SURE, most_elements, probes
+from ..planning.partition import Slice, unit_bytes
+from ..planning.placement import SURE, probes
 from ..sizes import Traffic
 from ..version import __version__
-from .api import PlainStore
+from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
-from .meeting import PROBE_ELEMENTS, Meeting, adopted, encoded_settings, message_seconds, rate
+from .layout import Layout, Wrapping, slices_of
+from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
 from .order_exchange import decoded, encoded
 from .parameters import Arrays
-from .slice_optimizer import SliceOptimizer, may_know_numbers, order_matters, slicing_allowed
+from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
 
-class Agreement(NamedTuple):
-    """The same on every worker."""
+class Side(Protocol):
+    """What a worker itself brings in once it schedules; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`. None of it may raise: the
+    other workers are waiting."""
 
-    unit: int  # bytes; 0: all gradients whole
-    in_order: bool  # nothing is scheduled: the optimizer depends on the order in which keys are updated
-    rate: float  # bytes/s per server connection as rank 0 measured it, 0 if nothing was
-    message: float  # seconds that a message takes as rank 0 measured it while all workers sent, 0 if nothing was
-    profiled: bool  # rank 0 has a profile that gives the orders of the units
+    profiled: bool  # it has a profile from an earlier job
 
+    def measured(self, rate: float, message: float, unit: int) -> None:
+        """What rank 0 has measured, and the size of a unit that follows."""
 
-class Wrapping(NamedTuple):
-    """How optimizers are wrapped for the servers: what :class:`SliceOptimizer` has to know of the layout. Keys are as the servers number
-    them."""
+    def orders(self, layout: Layout) -> Optional[Orders]:
+        """Those of rank 0; None from all others."""
 
-    parameters: Dict[int, int]  # of each slice
-    service: List[int]  # keys that are not parameters
-    probes: List[int]  # nor these
-    first: int  # of our own keys
-    last: int
-    strings: bool  # whether the caller's keys are strings
-
-    def wrap(self, optimizer: bytes) -> SliceOptimizer:
-        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
-        return SliceOptimizer(pickle.loads(optimizer), *self)
-
-    def shifts(self, optimizer: Any) -> bool:
-        """Whether it matters to an optimizer that later keys are numbered after ours."""
-        return self.strings and may_know_numbers(optimizer, self.first)
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The arrays from which the slices of a key are made. Called on rank 0 alone."""
 
 
-class Agreeing:
-    """Carries out the agreement with the operations of an unscheduled store.
+def negotiate(
+    plain: PlainStore,
+    keys: KeyBook,
+    config: Config,
+    optimizer: Optional[bytes],
+    compressed: bool,
+    schedules: bool,
+    join: Callable[[Config, bool], Side],
+) -> Layout:
+    """All that workers do together at the first push, once. Blocks until all are here.
 
     Parameters
     ----------
     plain : the wrapped store without scheduling.
+    keys, config : this worker's own. If rank 0 schedules, its keys are those of all workers from then on.
+    optimizer : the one that is on the servers, pickled.
     compressed : whether MXNet compresses gradients.
+    schedules : whether this worker would schedule by its own settings.
+    join : called once if rank 0 schedules, with the settings that hold from then on, and whether this worker has the keys of the others.
+        If it raises a ProphetError, this worker cannot schedule, and leaves.
 
-    Attributes
-    ----------
-    objection : why this worker cannot train with rank 0; None if it can.
+    Raises
+    ------
+    ProphetError
+        this worker cannot do what rank 0 decided, or the workers have agreed to send nothing.
     """
+    steps = _Steps(plain, keys, compressed)
+    try:
+        told, shared = steps.settings(config, schedules, optimizer)
+        wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
+        changed = differences(config, shared)
+        if not told["scheduled"] and shared.policy != "off" and schedules:
+            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", plain.rank, NAIVE)
+        elif changed:
+            logger.warning("worker %d: all workers use rank 0's settings: %s", plain.rank, changed)
+        if not told["scheduled"]:
+            return Layout(keys, scheduled=False, wrapping=wrapping)
+        side = join(shared, steps.objection is None)
+    except ProphetError:
+        plain.leave_alone()  # this process can end though the others wait
+        raise
+    return steps.layout(shared, optimizer, side)
+
+
+def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
+    """Whether a text key may be made although ours have shifted its number, nobody knows to which. It may where rank 0's optimizer treats
+    all keys alike. If rank 0 knows of none, it may where the servers have none. ``optimizer`` is the one that this store has sent, pickled.
+    Blocks until every worker is here, as making the key does."""
+    steps = _Steps(plain, keys, compressed)
+    alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
+    told = steps.tell([alike, 2])  # two elements that are not equal
+    return told[0] > 0 or told[0] == 0 and steps.meeting.stored(steps.service[-1], len(told))
+
+
+class _Steps:
+    """One worker's steps; all workers take the same ones."""
 
     def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
         self._plain = plain
         self._keys = keys
         self._compressed = compressed
-        self._service: List[Key] = []  # our own keys that are not of slices
-        self._probes: List[Key] = []  # nor these, with which it is measured what a message costs
-        self._meeting = Meeting(plain, keys, compressed)
-        self._wraps = False  # whether rank 0's optimizer is wrapped although nothing is scheduled
-        self.objection: Optional[ProphetError] = None
+        self.meeting = Meeting(plain, keys, compressed)
+        self.service: List[Key] = []  # keys for messages between workers
+        self._probes: List[Key] = []  # keys with which it is measured what a message costs
+        self.objection: Optional[ProphetError] = None  # why this worker cannot train with rank 0
 
-    def settings(self, config: Config, scheduling: bool, optimizer: Optional[bytes]) -> Tuple[bool, Config]:
-        """Whether rank 0 schedules, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
+    def tell(self, mine: Sequence[float]) -> List[float]:
+        """Rank 0's numbers, as float32. Blocks until every worker is here."""
+        key = self._keys.new_keys(1)[0]
+        numbers = mx.nd.array(mine, dtype=np.float32)
+        self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
+        self._keys.made(key)
+        self.service.append(key)
+        told: List[float] = numbers.asnumpy().tolist()
+        return told
 
-        ``scheduling`` says whether this worker would schedule by itself, ``optimizer`` is the one that is on the servers, pickled. If
-        rank 0 schedules, its keys are those of all workers from now on.
+    # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
 
-        Raises
-        ------
-        KVStoreError
-            on this worker alone: it cannot even take the steps that follow.
-        """
+    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes]) -> Tuple[Dict[str, Any], Config]:
+        """What rank 0 has told, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here. KVStoreError
+        on this worker alone: it cannot even take the steps that follow."""
         keys = self._keys
-        wraps = optimizer is not None and not scheduling and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
+        wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
         mine = {
             "version": __version__,
-            "scheduled": scheduling,
-            "wraps": bool(wraps),
+            "scheduled": schedules,
+            "wraps": bool(wraps),  # its optimizer is wrapped although nothing is scheduled
             "complete": keys.complete,
             "compressed": self._compressed,
             "settings": encoded_settings(config),
-            "keys": encoded_keys(keys) if scheduling else [],
+            "keys": encoded_keys(keys) if schedules else [],
             "calls": keys.calls,
         }
-        said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
+        said, more = self.meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
         told = json.loads(said)
-        self._service.append(self._meeting.key)
+        self.service.append(self.meeting.key)
         if told["scheduled"]:
             self._check_alike(told)
-        self._wraps = told["wraps"]
         keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
         config, self.objection = adopted(config, told["settings"])
         if told["scheduled"]:
             self._adopt_keys(told["keys"], told["calls"], more)
-            self._meeting.fence()
-        return told["scheduled"], config
+            self.meeting.fence()
+        return told, config
 
     def _check_alike(self, told: Dict[str, Any]) -> None:
         """What decides which steps follow, and how numbers are sent, is the same here as on rank 0."""
@@ -158,34 +191,20 @@ class Agreeing:
                 self.objection = self.objection or error
         self._keys.adopt(theirs)
 
-    def _tell(self, mine: Sequence[float]) -> List[float]:
-        """Rank 0's numbers, as float32. Blocks until every worker is here."""
-        key = self._keys.new_keys(1)[0]
-        numbers = mx.nd.array(mine, dtype=np.float32)
-        self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
-        self._keys.made(key)
-        self._service.append(key)
-        told: List[float] = numbers.asnumpy().tolist()
-        return told
+    # -- optimizers on the servers -------------------------------------------------------------------------------------------
 
-    def pass_through(self, optimizer: Optional[bytes]) -> Optional[Wrapping]:
+    def pass_through(self, optimizer: Optional[bytes], wraps: bool) -> Optional[Wrapping]:
         """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
-        servers to which this matters is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is here."""
+        servers to which this matters (``wraps``) is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is
+        here."""
         wrapping = self._wrapping({})
-        if wrapping is None or not self._wraps:
+        if wrapping is None or not wraps:
             return wrapping
         self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-        if self._meeting.stored():
+        if self.meeting.stored():
             return wrapping
         self._send(pickle.loads(optimizer) if optimizer is not None else None)
         return None
-
-    def text_may_come(self, optimizer: Optional[bytes]) -> bool:
-        """Whether a text key may be made although ours have shifted its number, nobody knows to which. It may where rank 0's optimizer
-        treats all keys alike. If rank 0 knows of none, it may where the servers have none. Blocks until every worker is here."""
-        alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
-        told = self._tell([alike, 2])  # two elements that are not equal
-        return told[0] > 0 or told[0] == 0 and self._meeting.stored(self._service[-1], len(told))
 
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
@@ -197,30 +216,66 @@ class Agreeing:
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
         before the store was wrapped. There are no slices then."""
-        numbers = [self._keys.number(key) for key in self._service]
+        numbers = [self._keys.number(key) for key in self.service]
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
-        return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
+        return Wrapping(parameters, service, measuring, self.meeting.first, last, bool(self._keys.texts))
 
-    def agree(self, config: Config, optimizer: Optional[bytes], profiled: bool) -> Agreement:
-        """``config`` is as :meth:`settings` gave it; ``profiled`` says that this worker has a profile from an earlier job. Blocks until
-        every worker is here. KVStoreError, on all workers alike, if the servers take our keys for parameters."""
+    def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
+        """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
+        alike, if it does not."""
+        if wrapping is not None:
+            self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+            if self._keys.shapes and not self.meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
+                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
+
+    # -- the layout ----------------------------------------------------------------------------------------------------------
+
+    def layout(self, config: Config, optimizer: Optional[bytes], side: Side) -> Layout:
+        """On which the workers agree, under the settings of rank 0. Blocks until every worker is here. KVStoreError, on all workers alike,
+        if the servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
-        in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
-        measured_rate = config.bandwidth or rate(self._plain, self._keys, not self.objection)
+        in_order, measures = self.tell([ordered, not obstacle and self._room_for_probes()])
+        measured = config.bandwidth or rate(self._plain, self._keys, not self.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for shape in self._keys.shapes.values()]
-        traffic = Traffic(sizes, measured_rate, message, self._plain.num_workers, self._keys.servers)
+        traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers)
         unit = unit_bytes(config.policy, traffic, config.unit)
-        if unit and obstacle and not ordered and self._plain.rank == 0:
+        if unit and not ordered:
+            self._say_whole(obstacle)
+        profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
+        told = self.tell([0 if obstacle else unit, measured, message, profiled])
+        unit, measured, message = int(told[0]), told[1], told[2]
+        side.measured(measured, message, unit)
+        slices, obstacle = slices_of(self._keys, unit)
+        self._say_whole(obstacle)
+        slice_keys, order_key, wrapping = self._make_slices(slices, optimizer, side.make)
+        # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
+        exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
+        layout = Layout(
+            self._keys,
+            scheduled=not in_order,
+            wrapping=wrapping,
+            unit=unit,
+            message=message,
+            slices=slices,
+            slice_keys=slice_keys,
+            order_key=order_key if exchanges else None,
+            known=dict.fromkeys(self._keys.shapes),
+        )
+        if told[3]:  # never so if in_order
+            orders = self._agree_orders(side.orders(layout), order_key, len(layout.units()))
+            layout = layout if orders is None else layout.ordered(orders)
+        self._settle(wrapping is not None)
+        return layout
+
+    def _say_whole(self, obstacle: str) -> None:
+        if obstacle and self._plain.rank == 0:
             logger.warning("large gradients are not sliced: %s", obstacle)
-        orders = profiled and self._keys.complete and not self._compressed and not in_order
-        told = self._tell([0 if obstacle else unit, measured_rate, message, orders])
-        return Agreement(int(told[0]), bool(in_order), told[1], told[2], bool(told[3]))
 
     def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
         """Whether the optimizer on the servers depends on the order in which keys are updated, and why gradients must stay whole, ''
@@ -254,87 +309,58 @@ class Agreeing:
         self._prepare(self._wrapping({}), optimizer)
         return message_seconds(self._plain, self._probes)
 
-    def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
-        """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
-        alike, if it does not."""
-        if wrapping is not None:
-            self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self._meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
-                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
-
-    def slices(self, unit: int) -> Dict[Key, List[Slice]]:
-        """The keys that are sliced, and how."""
-        found = {}
-        most = most_elements(self._keys.servers, self._keys.bigarray)
-        for key, shape in self._keys.shapes.items():
-            parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
-            if len(parts) > 1:
-                found[key] = parts
-        count = sum(map(len, found.values()))
-        if self._keys.servers > 1 and self._keys.texts and self._keys.count + count >= SURE:
-            if self._plain.rank == 0:
-                logger.warning(
-                    "large gradients are not sliced: units of %d bytes would make %d slices, but MXNet can place only %d keys on "
-                    "several servers",
-                    unit,
-                    count,
-                    SURE,
-                )
-            return {}
-        return found
-
-    def make_slices(
-        self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes], arrays: Callable[[Key], Arrays]
-    ) -> Dict[Key, List[Key]]:
-        """Make a key for each slice, with the servers' value, and see to it that the optimizer knows them. Blocks until all are here.
+    def _make_slices(
+        self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes], arrays: Callable[[Key, Sequence[Slice]], Arrays]
+    ) -> Tuple[Dict[Key, List[Key]], Key, Optional[Wrapping]]:
+        """Make a key for each slice, with the servers' value, and one for orders, and see to it that the optimizer knows them. Blocks until
+        every worker is here. Returns these keys, and how optimizers are wrapped.
 
         ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
         slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
         for parameters.
         """
-        widths = {key: self._keys.shapes[key].bytes // self._keys.shapes[key].elements for key in slices}
+        shapes = self._keys.shapes
+        widths = {key: shapes[key].bytes // shapes[key].elements for key in slices}
         names, made = self._keys.slice_keys(
             [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts],
-            [key for key in self._keys.shapes if key not in slices],
+            [key for key in shapes if key not in slices],
         )
-        order_key = self.order_key = made[-1]
+        order_key = made[-1]
         supply = iter(names)
-        keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
+        slice_keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
         values: Dict[Key, mx.nd.NDArray] = {}
         for key, parts in slices.items():
             if self._plain.rank == 0:
-                value, own = arrays(key)
+                value, own = arrays(key, parts)
                 self._plain.pull(key, value)
                 value.wait_to_read()  # the slices have engine variables of their own
             else:  # the store takes rank 0's values; these never get memory
-                shape = self._keys.shapes[key]
-                own = [mx.nd.empty((part.stop - part.start,), dtype=shape.dtype) for part in parts]
-            values.update(zip(keys[key], own))
-        self.units = sum(len(keys.get(key, (key,))) for key in self._keys.shapes)
-        values[order_key] = mx.nd.zeros((2 * self.units + 1,))
+                own = [mx.nd.empty((part.stop - part.start,), dtype=shapes[key].dtype) for part in parts]
+            values.update(zip(slice_keys[key], own))
+        units = sum(len(slices.get(key, (key,))) for key in shapes)
+        values[order_key] = mx.nd.zeros((2 * units + 1,))
         spare = mx.nd.zeros((1,))
         self._plain.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
-        self._service.append(order_key)
+        self.service.append(order_key)
         number = self._keys.number
-        numbers = ((number(name), number(key)) for key, names in keys.items() for name in names)
-        self.wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
-        self._prepare(self.wrapping, optimizer)
-        return keys
+        numbers = ((number(name), number(key)) for key, names in slice_keys.items() for name in names)
+        wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
+        self._prepare(wrapping, optimizer)
+        return slice_keys, order_key, wrapping
 
-    def agree_orders(self, mine: Optional[Orders]) -> Optional[Orders]:
-        """Rank 0's orders of the layout's units, which are in the order of their keys' init and of their slices; None if rank 0 has
-        none, as all other workers do. Blocks until every worker is here."""
-        array = mx.nd.array(encoded(mine, self.units))
-        self._plain.pushpull(self.order_key, array, array)
+    def _agree_orders(self, mine: Optional[Orders], key: Key, units: int) -> Optional[Orders]:
+        """Rank 0's orders of the layout's units; None if rank 0 has none, as all other workers do. Blocks until every worker is here."""
+        array = mx.nd.array(encoded(mine, units))
+        self._plain.pushpull(key, array, array)
         return decoded(array.asnumpy())
 
-    def settle(self) -> None:
-        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others: nobody has seen rank
-        0's keys made. Blocks until every worker is here."""
-        can_hear = self.wrapping is not None and self._keys.shapes
-        heard = self._meeting.objections(str(self.objection or "")) if can_hear else None
+    def _settle(self, numbered: bool) -> None:
+        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
+        numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
+        can_hear = numbered and self._keys.shapes
+        heard = self.meeting.objections(str(self.objection or "")) if can_hear else None
         if self.objection is not None:
             raise self.objection
         if heard is not None:

@@ -21,7 +21,7 @@ and have no lead limit, which does no harm, but MXNet would wait for the answers
 sends zeros: no orders, and a report that is true, because it no longer holds anything back by any order. So the others continue as before.
 """
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -31,7 +31,6 @@ from ..planning.orders import Orders, differ, orders
 from ..profiling.online import ProfileLearner
 from .api import PlainStore
 from .keys import Key
-from .layout import FixedLayout
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -157,19 +156,19 @@ class OrderSource:
     much had been sent by then. Called from the store's own thread.
     """
 
-    def __init__(self, driver: "_core.Driver", learner: ProfileLearner, layout: FixedLayout) -> None:
+    def __init__(self, driver: "_core.Driver", learner: ProfileLearner) -> None:
         self._driver = driver
         self._learner = learner
-        self._layout = layout
         self._last: Optional[Orders] = None
         self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
 
-    def new(self) -> Optional[Orders]:
-        """The orders that the profile gives; None if there is no profile yet, or the orders are about the same as the last ones."""
+    def new(self, sizes: Sequence[Tuple[int, int]]) -> Optional[Orders]:
+        """The orders that the profile gives for units of these gradients and bytes; None if there is no profile yet, or they are about the
+        same as the last ones."""
         ready = self._learner.ready_times()
         if not ready:
             return None
-        now = orders(self._layout.sizes(), ready, self._learner.steps(), self._rate())
+        now = orders(sizes, ready, self._learner.steps(), self._rate())
         if self._last is not None and not differ(now, self._last):
             return None
         self._last = now

@@ -13,7 +13,7 @@ from .. import _core
 from ..planning.partition import Slice, together
 from ..sizes import COPY_BYTES
 from .keys import Key, KeyBook, shape_of
-from .layout import FixedLayout
+from .layout import Layout
 
 logger = logging.getLogger("prophet_mx")
 
@@ -57,16 +57,17 @@ class Parameters:
 
     Attributes
     ----------
+    layout : that of the units from now on.
     get : a parameter by its key; None if there is none yet.
     names, sizes : by gradient, in words and in bytes.
     unit_gradients : the gradient of each of the scheduler's units.
     compression : factor by which MXNet's compression makes gradients smaller.
     """
 
-    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: FixedLayout, kind: str) -> None:
+    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: Layout, kind: str) -> None:
         self._driver = driver
         self._keys = keys
-        self._layout = layout
+        self.layout = layout
         self._device = "device" in kind
         self._by_key: Dict[Key, Parameter] = {}
         self.get: Callable[[Key], Optional[Parameter]] = self._by_key.get
@@ -74,6 +75,7 @@ class Parameters:
         self.sizes: Dict[int, int] = {}
         self.unit_gradients: List[int] = []
         self.compression = 1
+        self._home = mx.cpu()  # the context of buffers that are made before a push
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
@@ -93,17 +95,17 @@ class Parameters:
     def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
         """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
         gradient = self._keys.gradient(key)
-        parts = self._layout.slices.get(key, ())
+        parts = self.layout.slices.get(key, ())
         buffer, arrays = self._made.pop(key, (None, []))
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
             buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
         # Only a parameter whose gradients are plain: others have to be copied as a whole.
         chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
-        keys = self._layout.keys_of(key)
-        if self._layout.is_late(key):
+        keys = self.layout.keys_of(key)
+        if self.layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
         units = [
-            self._new_unit(name, array, gradient, *self._layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
+            self._new_unit(name, array, gradient, *self.layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
         ]
         self.unit_gradients += [gradient] * len(units)
         self.names[gradient] = str(key)
@@ -153,10 +155,14 @@ class Parameters:
         reducer.push(key, sources, priority)
         reducer.pull(key, total, priority)
 
-    def make(self, key: Key, sample: mx.nd.NDArray, parts: Sequence[Slice]) -> Arrays:
-        """The buffer of a parameter before its first push, where another gradient, ``sample``, is."""
+    def gradients_are_like(self, sample: mx.nd.NDArray) -> None:
+        """Gradients that are to be pushed are where this one is."""
+        self._home = _host(sample)
+
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The buffer of a parameter before its first push."""
         shape = self._keys.shapes[key]
-        self._made[key] = new_arrays(shape.shape, shape.dtype, _host(sample), parts)
+        self._made[key] = new_arrays(shape.shape, shape.dtype, self._home, parts)
         return self._made[key]
 
     def pushed_in(self, iteration: int) -> Set[str]:
@@ -166,9 +172,7 @@ class Parameters:
     def places(self) -> List[Tuple[int, int, int]]:
         """Each unit with its rank and position in the orders of the layout."""
         return [
-            (unit, *self._layout.order_of(key, part))
-            for key, parameter in self._by_key.items()
-            for part, unit in enumerate(parameter.units)
+            (unit, *self.layout.order_of(key, part)) for key, parameter in self._by_key.items() for part, unit in enumerate(parameter.units)
         ]
 
 

@@ -1,38 +1,188 @@
-"""Which gradients the workers agree to slice, and where the slices are."""
+"""The first push. Workers that have made different keys: all take rank 0's, or an error on all of them names the first difference. Never
+does one of them wait for another that has given up."""
 
-from types import SimpleNamespace
+import threading
 
 import mxnet as mx
 import numpy as np
 import pytest
 
-from prophet_mx.config import Config
-from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape
-from prophet_mx.mxnet.negotiation import Agreeing
+from prophet_mx import Config, ConfigError, KVStoreError
+from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape, shape_of
+from prophet_mx.mxnet.negotiation import negotiate
 from prophet_mx.mxnet.parameters import new_arrays
+from prophet_mx.policies import POLICIES
 from prophet_mx.simulation.layout import Unit, make_units
-from prophet_mx.sizes import MAX_UNIT
 from support.profiles import make_profile
-from support.stores import Servers, Store
+from support.stores import Servers, Store, run_workers
 
 
-def test_each_slice_of_half_precision_is_on_one_of_two_servers():
-    """6 MB of fp16 in units of 4 MB, which have 2 million elements."""
-    book = KeyBook(2, 1000 * 1000)
-    book.add("w", Shape((3_000_000,), np.float16, 3_000_000, 6_000_000))
-    slices = Agreeing(None, book, False).slices(MAX_UNIT)["w"]
-    names, made = book.slice_keys([2 * (part.stop - part.start) for part in slices], [])
-    for name in made:
-        book.made(name)
-    assert {book.server_of(name, part.stop - part.start) for name, part in zip(names, slices)} == {0, 1}
+class Side:
+    """What a worker brings in: no profile."""
+
+    profiled = False
+
+    def __init__(self, book):
+        self.book = book
+
+    def measured(self, rate, message, unit):
+        pass
+
+    def make(self, key, parts):
+        shape = self.book.shapes[key]
+        return new_arrays(shape.shape, shape.dtype, mx.cpu(), parts)
 
 
-@pytest.mark.parametrize("servers, sliced", [(1, True), (2, False)])
-def test_no_more_slices_are_made_than_mxnet_can_place(servers, sliced):
-    """Text keys are numbered as they come, and with several servers MXNet's placement overflows at 215,330."""
-    book = KeyBook(servers, 1000 * 1000)
-    book.add("w", Shape((900_000,), np.float32, 900_000, 3_600_000))
-    assert bool(Agreeing(SimpleNamespace(rank=1), book, False).slices(8)) == sliced
+UNIT = 800  # bytes: two slices of each of the larger arrays
+SETTINGS = Config.read(bandwidth=1e8, message_cost=1e-4, unit=UNIT)[0]
+
+
+class Worker:
+    """Makes keys, some of them before its store is wrapped, and meets the others.
+
+    ``keys`` are names, or pairs of a name and an array; ``early`` is how many of them come first. ``calls`` says whether each is made by a
+    call of its own, or all by one.
+    """
+
+    def __init__(self, keys, early=0, first=None, settings=SETTINGS):
+        self.keys = [key if isinstance(key, tuple) else (key, mx.nd.zeros((400,))) for key in keys]
+        self.early, self.first, self.settings = early, first, settings
+
+    def meet(self, store, calls=True, servers=1):
+        book = KeyBook(servers, 10**6)
+        if not calls:
+            store.init([key for key, _ in self.keys], [value for _, value in self.keys])
+        for place, (key, value) in enumerate(self.keys):
+            if calls:
+                store.init(key, value)
+            if place >= self.early:
+                book.add(key, shape_of(value) if value.stype == "default" else None)
+                book.calls += calls or book.calls == 0
+        book.gradient(self.keys[0][0] if self.first is None else self.first)
+        layout = negotiate(store, book, self.settings, None, False, self.settings.policy != "off", lambda config, alike: Side(book))
+        if not layout.scheduled:
+            return None
+        for key, _ in self.keys:
+            book.gradient(key)
+        return {
+            key: [(store.numbers[name], layout.order_of(key, part)[1]) for part, name in enumerate(layout.keys_of(key))]
+            for key, _ in self.keys
+        }
+
+
+def meet(*workers, **how):
+    """What each worker sends a key as, and where that is in the total order; or its error."""
+    return run_workers(len(workers), lambda store: workers[store.rank].meet(store, **how))
+
+
+def zeros(shape, dtype="float32"):
+    return mx.nd.zeros(shape, dtype=dtype)
+
+
+ALIKE = {
+    "ints in another order": (Worker([5, 3, 9]), Worker([9, 5, 3])),
+    "ints in another order, and another is pushed first": (Worker([5, 3, 9], first=3), Worker([9, 5, 3], first=9)),
+    "ints, wrapped earlier than rank 0": (Worker([5, 3, 9], early=3), Worker([9, 5, 3])),
+    "ints, all wrapped late, another is pushed first": (Worker([5, 3, 9], early=3, first=9), Worker([3, 9, 5], early=3, first=5)),
+    "early ints that are larger than others' keys": (Worker([150_000, 3], early=2), Worker([3, 150_000], early=2)),
+    "texts, wrapped later than rank 0": (Worker("abc"), Worker("abc", early=3)),
+    "texts, wrapped between two, later than rank 0": (Worker("abc"), Worker("abc", early=1)),
+    "texts, wrapped earlier than rank 0": (Worker("abc", early=3), Worker("abc")),
+    "texts, all wrapped late, another is pushed first": (Worker("abc", early=3, first="b"), Worker("abc", early=3, first="c")),
+    "a sparse key": (
+        Worker(["a", ("b", zeros((20, 20)).tostype("row_sparse"))]),
+        Worker(["a", ("b", zeros((20, 20)).tostype("row_sparse"))]),
+    ),
+}
+
+
+@pytest.mark.parametrize("servers", [1, 2])
+@pytest.mark.parametrize("workers", ALIKE.values(), ids=ALIKE)
+def test_workers_use_the_same_keys_numbers_and_places(workers, servers):
+    found = meet(*workers, servers=servers)
+    assert found[0] == found[1]
+    places = [place for units in found[0].values() for _, place in units]
+    assert len(set(places)) == len(places)
+
+
+DIFFERENT = {
+    "texts in another order": (Worker("abc"), Worker("acb"), "text key 1 is 'c' here, 'b' on rank 0"),
+    "one less at the end": (Worker("abc"), Worker("ab"), "key 'c' was initialised on rank 0, but not here"),
+    "one less in between": (Worker("abc"), Worker("ac"), "text key 1 is 'c' here, 'b' on rank 0"),
+    "one more at the end": (Worker("abc"), Worker("abcd"), "text key 3 is 'd' here, none on rank 0"),
+    "one more before the store was wrapped": (Worker("abc"), Worker("xabc", early=1), "text key 1 is 'a' here, 'b' on rank 0"),
+    "one more, all before the store was wrapped": (Worker("abc"), Worker("abcd", early=4), "1 more were initialised here"),
+    "some less": (Worker("abcdefghi"), Worker("a"), "key 'b' was initialised on rank 0, but not here"),
+    "some more": (Worker("a"), Worker("abcdefghi"), "text key 1 is 'b' here, none on rank 0"),
+    "another shape": (Worker("abc"), Worker(["a", ("b", zeros((401,))), "c"]), "key 'b' is (401,) float32 here, (400,) float32 on rank 0"),
+    "another shape of as many elements": (
+        Worker([1, 2]),
+        Worker([2, (1, zeros((20, 20)))]),
+        "key 1 is (20, 20) float32 here, (400,) float32 on rank 0",
+    ),
+    "another type": (Worker([1, 2]), Worker([1, (2, zeros((400,), "float16"))]), "key 2 is (400,) float16 here, (400,) float32 on rank 0"),
+    "sparse on one worker": (
+        Worker([1, (2, zeros((20, 20)))]),
+        Worker([1, (2, zeros((20, 20)).tostype("row_sparse"))]),
+        "key 2 is sparse here, (20, 20) float32 on rank 0",
+    ),
+    "one less in between, made before the store was wrapped on rank 0": (
+        Worker("abc", early=1),
+        Worker("bc"),
+        "text key -1 is 'b' here, none on rank 0",
+    ),
+    "ints, wrapped later than rank 0": (
+        Worker([5, 3, 9]),
+        Worker([9, 5, 3], early=1),
+        "key 9 was initialised on rank 0, but not here after the store was wrapped",
+    ),
+    "an int less": (Worker([1, 2, 3]), Worker([1, 2]), "key 3 was initialised on rank 0, but not here after the store was wrapped"),
+    "an int that rank 0 has not": (Worker([1, 2]), Worker([1, 2, 3]), "key 3 was initialised here, but not on rank 0"),
+}
+
+
+@pytest.mark.parametrize("calls", [False, True], ids=["one call", "a call for each"])
+@pytest.mark.parametrize("rank_0, other, difference", DIFFERENT.values(), ids=DIFFERENT)
+def test_an_error_names_the_first_difference(rank_0, other, difference, calls):
+    """On all workers if they can still follow the same steps; else the one that cannot ends with it at once."""
+    if "but not here after" in difference and not calls:
+        assert all(isinstance(found, dict) for found in meet(rank_0, other, calls=calls))  # an int that this worker may do without
+        return
+    errors = meet(rank_0, rank_0, other, other, calls=calls)
+    told = [f"has initialised other keys than rank 0: {difference}. All workers have to" in str(error) for error in errors]
+    names = [f"worker {rank} has" in str(error) for rank, error in enumerate(errors)]
+    texts, numbered = isinstance(rank_0.keys[0][0], str), len(rank_0.keys) == len(other.keys) and rank_0.early == other.early
+    if numbered or not (texts or calls):
+        assert all(told) and names == [False, False, True, True] and {type(error) for error in errors} == {KVStoreError}, errors
+    else:
+        assert any(one and type(error) is KVStoreError for one, error in zip(told[2:], errors[2:])), errors
+    assert not any("ends the servers" in str(error) for error in errors)
+
+
+def test_a_policy_that_one_worker_lacks_is_an_error_on_all(monkeypatch):
+    """Workers that have it agree, also if it is in another place of their tables."""
+    monkeypatch.setitem(POLICIES, "toy", POLICIES["fifo"]._replace(name="toy"))
+    toy = Config.read(policy="toy", bandwidth=1e8, message_cost=1e-4)[0]
+    fine, lacking = Worker([1, 2], settings=toy), Worker([2, 1])
+
+    lacks = threading.local()
+    monkeypatch.setattr("prophet_mx.mxnet.meeting.settings", lambda: getattr(lacks, "known", ("prophet", "toy", "off")))
+
+    def work(store):
+        if store.rank == 1:
+            lacks.known = ("prophet", "off")
+        return [fine, lacking][store.rank].meet(store)
+
+    told, error = run_workers(2, work)
+    assert type(error) is ConfigError and "policy='toy', which rank 0 uses, is not known to this worker; it knows: prophet, off" in str(
+        error
+    )
+    assert type(told) is KVStoreError and "told by worker 1: policy='toy'" in str(told)
+
+
+def test_if_rank_0_schedules_nothing_no_keys_are_compared():
+    off = Config.read(policy="off")[0]
+    assert meet(Worker("abc", settings=off), Worker("acb")) == [None, None]
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 8])
@@ -47,19 +197,16 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
         book.add(name, Shape((size // 4,), np.float32, size // 4, size))
     store = Store(Servers(1), 0)
     store.init(names, [mx.nd.zeros((size // 4,)) for size in sizes])
-    agreeing = Agreeing(store, book, False)
-    config = agreeing.settings(Config.read(bandwidth=1e8, unit=100_000)[0], True, None)[1]
-    slices = agreeing.slices(agreeing.agree(config, None, False).unit)
-    keys = agreeing.make_slices(slices, None, lambda key: new_arrays(book.shapes[key].shape, np.float32, mx.cpu(), slices[key]))
+    layout = negotiate(store, book, Config.read(bandwidth=1e8, unit=100_000)[0], None, False, True, lambda config, alike: Side(book))
 
     numbers = store.numbers
     units = [
         Unit(index, 4 * store.servers.values[numbers[key]].size, numbers[key] * 9973 % servers)
         for index, (name, size) in enumerate(zip(names, sizes))
-        for key in keys.get(name, [name])
+        for key in layout.keys_of(name)
     ]
     assert units == make_units(profile, servers, 100_000)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 100_000
-    assert numbers[agreeing.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
-    assert not texts or agreeing.wrapping.last == numbers[agreeing.order_key]
+    assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
+    assert not texts or layout.wrapping.last == numbers[layout.order_key]
