@@ -53,7 +53,7 @@ def as_list(value: Any) -> List[mx.nd.NDArray]:
 
 
 def type_name(dtype: Any) -> str:
-    """What the type of an array's elements is called."""
+    """The name of the type of an array's elements."""
     names = np.dtype(dtype).names
     return names[0] if names else np.dtype(dtype).name
 
@@ -69,7 +69,7 @@ def check_key(key: Any) -> None:
 
 
 def check_lists(key: Any, **lists: Any) -> None:
-    """Where the key is a list of keys, so are all the others lists, of the same length; None is none."""
+    """If ``key`` is a list of keys, every other argument is a list of the same length, or None."""
     for name, values in lists.items():
         if values is None:
             continue
@@ -99,7 +99,7 @@ def grouped(key: Sequence[Any], *lists: Any) -> Tuple[Any, ...]:
 
 
 def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
-    """The array of each device, of one key."""
+    """The arrays of one key, one per device."""
     arrays = as_list(value)
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
         kind: Type[KVStoreError] = KVStoreTypeError if arrays else KVStoreMXNetError
@@ -116,7 +116,7 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
 
 
 def _kind(value: Any) -> str:
-    """The type of a value, of a list those in it. Not its ``repr``, which for an array waits until its value is there."""
+    """The type of a value, or the types in a list. Not the ``repr``, which waits for an array's value."""
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(type(one).__name__ for one in value[:4]) + (", ...]" if len(value) > 4 else "]")
     return type(value).__name__
@@ -161,8 +161,8 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
-    """The arguments of a key's push, pull or pushpull; None is an argument that is not given. ``typed``: an optimizer on the servers will
-    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it.
+    """The arguments of a key's push, pull or pushpull; None stands for one that is not given. ``typed``: an optimizer on the servers will
+    see the value. ``buffer`` is the buffer of a parameter that is scheduled already: its arrays must be like it.
 
     A signal handler may pull, so this reads shapes in the way that is safe there.
     """

@@ -41,13 +41,13 @@ SETTLING = 5  # pushes of a key after those that make the first profile, until t
 
 
 class ScheduledPath:
-    """What a store has only where its traffic is scheduled.
+    """The part of a store that exists only while its traffic is scheduled.
 
-    All that can fail is made here and by :meth:`start`, which comes next, while the caller still has a store that works without it.
+    Everything that can fail is made here and by :meth:`start`, which must follow: the caller still has a store that works without it.
 
     Parameters
     ----------
-    kv : the plain store, which is only asked for what it is.
+    kv : the plain store; only its type, its rank and the number of workers are read.
 
     Raises
     ------
@@ -58,11 +58,11 @@ class ScheduledPath:
 
     Attributes
     ----------
-    config : the settings that are in force; rank 0's for all workers, where they are shared, from the first push on.
-    rank : this worker's.
+    config : the settings in force; from the first push on, the shared ones are rank 0's.
+    rank : of this worker.
     driver, watchdog : their threads run from start() to close().
-    parameters : those that were pushed.
-    profiled : whether there is a profile of them from an earlier job.
+    parameters : the gradients that were pushed, and their buffers.
+    profiled : whether there is a profile of these parameters from an earlier job; known from :meth:`join` on.
     """
 
     def __init__(self, kv: KVStore, config: Config, keys: KeyBook) -> None:
@@ -115,7 +115,7 @@ class ScheduledPath:
 
     @property
     def layout(self) -> Layout:
-        """That on which the workers have agreed; until then every gradient is whole."""
+        """The layout on which the workers have agreed; until then, every gradient is whole."""
         return self.parameters.layout
 
     # -- a push --------------------------------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class ScheduledPath:
         return self._iteration
 
     def _clock_pushed(self) -> None:
-        """Even if something failed here: the other workers count on the messages."""
+        """Take part in the exchange of orders, even after a failure: the other workers count on the messages."""
         exchange = self._exchange
         if exchange is None or self.parameters.compression != 1:
             return
@@ -141,7 +141,7 @@ class ScheduledPath:
         self._guarded("the exchange of orders", lambda: exchange.clock_pushed(own, self._use_orders, self.driver.limit_again))
 
     def _iteration_begins(self) -> None:
-        """All that is done once per iteration, so that a push has little to do."""
+        """The work of an iteration, done once, so that a push has little to do."""
         ended, self._iteration = self._iteration, self._iteration + 1
         if self._fail.reason:
             return
@@ -220,7 +220,7 @@ class ScheduledPath:
                 self._timeline.note(f"{what} {value}")
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
-        """Call a part of prophet_mx whose errors must not reach the caller; None if it failed."""
+        """Call a part of prophet_mx whose errors must not reach the caller. Returns None if it failed."""
         try:
             return function()
         except Exception as error:
@@ -241,11 +241,11 @@ class ScheduledPath:
         return profiled
 
     def orders(self, layout: Layout) -> Optional[Orders]:
-        """Those that this worker hands out: rank 0's, if they are new."""
+        """The orders that this worker hands out: rank 0's, if they are new."""
         return self._guarded("the orders", lambda: self._order_source.new(layout.sizes())) if self.rank == 0 else None
 
     def _use_orders(self, agreed: Orders) -> None:
-        """Take orders that the workers agree on while gradients are on their way."""
+        """Take new orders from rank 0, while gradients are on their way."""
 
         def use() -> None:
             self.parameters.layout = self.layout.ordered(agreed)

@@ -25,7 +25,7 @@ _FLAGS = {np.dtype(dtype): flag for dtype, flag in _DTYPE_NP_TO_MX.items() if dt
 
 
 class Shape(NamedTuple):
-    """What a dense key holds."""
+    """The shape, type and size of a dense key's array."""
 
     shape: Tuple[int, ...]
     dtype: type
@@ -37,13 +37,13 @@ Entry = Tuple[Key, Optional[Shape]]  # the shape is None if the key is not dense
 
 
 def shape_of(array: mx.nd.NDArray) -> Shape:
-    """What the array holds."""
+    """The shape, type and size of an array."""
     dtype = np.dtype(array.dtype)  # a class, or of MXNet's NumPy arrays and of bfloat16 an instance
     return Shape(array.shape, array.dtype, array.size, array.size * dtype.itemsize)
 
 
 class KeyBook:
-    """Numbers keys as MXNet does and tells which server holds them.
+    """Numbers keys as MXNet does, and knows which server holds each.
 
     MXNet's server knows keys by int. A string key gets the next int when it is made; an int key is its own (kvstore_local.h). A small
     array lives on one server, a large one is spread over all (kvstore_dist.h, EncodeDefaultKey).
@@ -76,7 +76,7 @@ class KeyBook:
         self.texts = isinstance(key, str)
 
     def add(self, key: Key, shape: Optional[Shape]) -> None:
-        """The caller made a key; ``shape`` is None if it is not dense."""
+        """The caller has made a key; ``shape`` is None if it is not dense."""
         self.made(key)
         self.initialised[key] = None
         self.gradients.setdefault(key, len(self.gradients))
@@ -111,7 +111,7 @@ class KeyBook:
         return self.gradients[key]
 
     def number(self, key: Key) -> Optional[int]:
-        """What the server calls the key; None if that is not known."""
+        """The number of a key on the servers; None if that is not known."""
         if isinstance(key, int):
             return key
         return self._numbers.get(key) if self.complete else None
@@ -123,11 +123,11 @@ class KeyBook:
         return [f"prophet_mx:{self._made + i}" for i in range(count)]
 
     def _taken(self) -> Set[int]:
-        """The int keys that there are, but for those with which workers begin to agree."""
+        """All int keys but those with which workers begin to agree."""
         return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int) and key not in MEETING_INTS}
 
     def _free(self, taken: Set[int]) -> Iterator[int]:
-        """Int keys that are not taken and are on all servers in turn."""
+        """Int keys that are not taken, on each server in turn."""
         first = max(OWN_INTS, 1 + max(taken, default=0))
         for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first)):
             # A negative product is no server, or always the first one.
@@ -184,7 +184,7 @@ def encoded_keys(book: KeyBook) -> List[List[Any]]:
 
 
 def decoded_keys(entries: Sequence[Sequence[Any]]) -> List[Entry]:
-    """What :func:`encoded_keys` gave elsewhere."""
+    """The keys that :func:`encoded_keys` encoded on rank 0."""
     return [(key, _shape(*dense) if dense else None) for key, *dense in entries]
 
 
@@ -194,7 +194,7 @@ def _shape(shape: Sequence[int], flag: int, size: int) -> Shape:
 
 
 def first_difference(book: KeyBook, theirs: Sequence[Entry], more: int, alike: bool) -> str:
-    """The first key in which this worker's differ from rank 0's such that they cannot train together, in words; '' if there is none.
+    """The first difference from rank 0's keys that prevents training together, in words; '' if there is none.
 
     ``more`` says how many more text keys this worker has made than rank 0, seen or not. If it is 0, a worker that has not seen the first
     ones made, as it was wrapped later than rank 0, takes over what rank 0 knows of them. Of int keys that is not known: a worker that has

@@ -16,7 +16,8 @@ LATE = 1 << 60  # where the positions of keys begin that are not in the layout
 
 
 def late_position(key: Key) -> int:
-    """The place in the total order of a key that is not in the layout: from the key alone, as workers may use such keys in any order.
+    """The place in the total order of a key that is not in the layout. It follows from the key alone, as workers may use such keys in any
+    order.
 
     >>> late_position(3) < late_position(4)
     True
@@ -27,10 +28,9 @@ def late_position(key: Key) -> int:
 
 
 class Wrapping(NamedTuple):
-    """How optimizers are wrapped for the servers: what :class:`SliceOptimizer` has to know of the layout. Keys are as the servers number
-    them."""
+    """What :class:`SliceOptimizer` has to know of the layout, to wrap an optimizer for the servers. Keys are numbers on the servers."""
 
-    parameters: Dict[int, int]  # of each slice
+    parameters: Dict[int, int]  # slice -> its parameter
     service: List[int]  # keys for messages between workers
     probes: List[int]  # keys with which it was measured what a message costs
     first: int  # of our own keys
@@ -92,7 +92,8 @@ class Layout:
 
 
 def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
-    """The keys that are cut into units of about so many bytes, and how; and why none is, '' if that is not for lack of numbers."""
+    """The slices of each key that is cut into units of about ``unit`` bytes. If MXNet cannot place so many, there are none, and a text says
+    why; else it is ''."""
     found = {}
     most = most_elements(keys.servers, keys.bigarray)
     for key, shape in keys.shapes.items():

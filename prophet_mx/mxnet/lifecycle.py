@@ -96,7 +96,7 @@ def deferred_signals() -> Iterator[None]:
 
 
 class Path(Protocol):
-    """What a process leaves behind with a store whose traffic is scheduled: see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`."""
+    """What the end of a store or of its process needs of a path; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`."""
 
     config: Config
     rank: int
@@ -116,7 +116,7 @@ _collector: Optional[int] = None  # the thread in which the garbage collector ru
 
 
 def attend(store: mx.kvstore.KVStore, path: Path) -> None:
-    """From now on, while the store lives and is not let go, the end of the process and its forks take care of its path."""
+    """From now on, the end of the process and its forks take care of a store's path, until the store is freed or let go."""
     _live[store] = path
 
 
@@ -232,7 +232,7 @@ def _await_handed_over(code: Optional[int]) -> None:
 
 
 def _set_alarms(path: Path) -> None:
-    """No Python thread may live until MXNet has ended: it waits for the other workers then."""
+    """MXNet waits for the other workers as it ends, when no Python thread may be left to say so."""
     warn, abort = path.config.stall_warn, path.config.stall_abort
     text = (
         f"prophet_mx: worker {path.rank} has ended and is still waiting for the others after %g s: a worker that has not ended is slow, "

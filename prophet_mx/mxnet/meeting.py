@@ -73,8 +73,8 @@ class Meeting:
         self._compressed = compressed
 
     def hear(self, mine: str) -> Tuple[str, int]:
-        """Rank 0's text, and how many more text keys this worker has made than rank 0: if any, or if it has made fewer, it cannot take part
-        in what follows. ``mine`` counts on rank 0 alone. Blocks until every worker is here."""
+        """Returns rank 0's text, and how many more text keys this worker has made than rank 0. Unless that is 0, this worker cannot take
+        part in what follows. ``mine`` counts on rank 0 alone. Blocks until every worker is here."""
         words = zlib.compress(mine.encode())
         size = max(len(words), 1 + self._plain.num_workers)  # of the objections, the last element is never one
         numbers = np.zeros(size, np.float32)
@@ -138,7 +138,7 @@ class Meeting:
         return summed
 
     def stored(self, key: Optional[Key] = None, elements: int = 0) -> bool:
-        """Whether the servers take a key of ours for what it is: one of so many elements, or by default that of rank 0's text.
+        """Whether the servers store what is pushed to a key of ours, with so many ``elements``. By default it is the key of rank 0's text.
 
         All workers push the same number for each element: it is stored, unless a server has an optimizer that updates the key like a
         parameter. That is so if text keys were made before the store was wrapped, as the wrapper then counts wrongly, or if the optimizer
@@ -150,12 +150,12 @@ class Meeting:
 
 
 def encoded_settings(config: Config) -> Dict[str, Any]:
-    """The shared settings by name, of types that JSON has."""
+    """The shared settings by name, as types that JSON has."""
     return {name: getattr(config, name) for name in SHARED}
 
 
 def adopted(config: Config, shared: Dict[str, Any]) -> Tuple[Config, Optional[ConfigError]]:
-    """``config`` with the shared settings that :func:`encoded_settings` gave elsewhere, and what is wrong with them.
+    """``config`` with the shared settings that :func:`encoded_settings` encoded on rank 0, and what is wrong with them.
 
     Each process has a policy table of its own, as a program can add rows. A worker whose table lacks rank 0's policy cannot train. Until it
     has told the others, it keeps a policy that it has.
@@ -172,7 +172,8 @@ def adopted(config: Config, shared: Dict[str, Any]) -> Tuple[Config, Optional[Co
 
 
 def differences(own: Config, shared: Config) -> str:
-    """Which of a worker's own settings are not those that count, with both values; '' if none. With the policy ``off`` only that counts."""
+    """A worker's own settings that differ from the shared ones, with both values; '' if none does. Under the policy ``off`` no other
+    setting counts."""
     counting = SHARED[:1] if shared.policy == OFF else SHARED
     pairs = [(name, getattr(own, name), getattr(shared, name)) for name in counting]
     return "; ".join(f"{name}={_shown(other)}, not {_shown(mine)}" for name, mine, other in pairs if mine != other)

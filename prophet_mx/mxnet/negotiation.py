@@ -41,16 +41,16 @@ logger = logging.getLogger("prophet_mx")
 
 
 class Side(Protocol):
-    """What a worker itself brings in once it schedules; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`. None of it may raise: the
+    """What a worker itself contributes once it schedules; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`. No method may raise: the
     other workers are waiting."""
 
     profiled: bool  # it has a profile from an earlier job
 
     def measured(self, rate: float, message: float, unit: int) -> None:
-        """What rank 0 has measured, and the size of a unit that follows."""
+        """Take what rank 0 has measured, and the size of a unit that follows from it."""
 
     def orders(self, layout: Layout) -> Optional[Orders]:
-        """Those of rank 0; None from all others."""
+        """The orders of the layout's units on rank 0, None if it has none; None on all others."""
 
     def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
         """The arrays from which the slices of a key are made. Called on rank 0 alone."""
@@ -123,7 +123,7 @@ class _Steps:
         self.objection: Optional[ProphetError] = None  # why this worker cannot train with rank 0
 
     def tell(self, mine: Sequence[float]) -> List[float]:
-        """Rank 0's numbers, as float32. Blocks until every worker is here."""
+        """Returns rank 0's numbers, as float32. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
         numbers = mx.nd.array(mine, dtype=np.float32)
         self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
@@ -135,8 +135,8 @@ class _Steps:
     # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
 
     def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes]) -> Tuple[Dict[str, Any], Config]:
-        """What rank 0 has told, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here. KVStoreError
-        on this worker alone: it cannot even take the steps that follow."""
+        """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
+        KVStoreError on this worker alone: it cannot even take the steps that follow."""
         keys = self._keys
         wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
         mine = {
@@ -162,7 +162,7 @@ class _Steps:
         return told, config
 
     def _check_alike(self, told: Dict[str, Any]) -> None:
-        """What decides which steps follow, and how numbers are sent, is the same here as on rank 0."""
+        """The version decides which steps follow, compression how numbers are sent: both must be rank 0's."""
         if told["version"] != __version__:
             raise KVStoreError(
                 f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
@@ -174,7 +174,7 @@ class _Steps:
             )
 
     def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
-        """Rank 0's keys, which it has made in so many ``calls``."""
+        """Take rank 0's keys, which it has made in so many ``calls``."""
         theirs = decoded_keys(entries)
         # Keys that rank 0 has not seen made are sent whole, whatever a worker knows of them.
         if more or self._keys.complete and any(shape for _, shape in theirs):
@@ -214,8 +214,8 @@ class _Steps:
         self._plain._barrier()
 
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
-        """For the service keys there are, and slices of ``parameters``; None if nobody knows their numbers, as string keys were made
-        before the store was wrapped. There are no slices then."""
+        """How to wrap an optimizer, from the service keys so far and the parameter of each slice. None if nobody knows the numbers of our
+        keys, as string keys were made before the store was wrapped: then there are no slices."""
         numbers = [self._keys.number(key) for key in self.service]
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
@@ -235,8 +235,8 @@ class _Steps:
     # -- the layout ----------------------------------------------------------------------------------------------------------
 
     def layout(self, config: Config, optimizer: Optional[bytes], side: Side) -> Layout:
-        """On which the workers agree, under the settings of rank 0. Blocks until every worker is here. KVStoreError, on all workers alike,
-        if the servers take our keys for parameters, or if a worker objects."""
+        """Agree on the layout, under rank 0's settings. Blocks until every worker is here. KVStoreError, on all workers alike, if the
+        servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
         in_order, measures = self.tell([ordered, not obstacle and self._room_for_probes()])

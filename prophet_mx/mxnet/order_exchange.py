@@ -40,7 +40,7 @@ REPORTS = (2, 4, 8)  # pushes of the clock after that with a round's orders
 
 
 def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
-    """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
+    """The message that carries orders; None stands for no orders. float32 holds every place: a layout has under 2**24 units."""
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
         message[0] = 1
@@ -49,14 +49,14 @@ def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
 
 
 def decoded(message: "NDArray[np.float32]") -> Optional[Orders]:
-    """What :func:`encoded` was given."""
+    """The orders that :func:`encoded` encoded on rank 0."""
     numbers = message.astype(int).tolist()
     units = len(numbers) // 2
     return Orders(numbers[1 : units + 1], numbers[units + 1 :]) if numbers[0] == 1 else None
 
 
 class Message(NamedTuple):
-    """One that was sent and whose answer was not read yet."""
+    """A message whose answer was not read yet."""
 
     arrival: _core.Arrival  # true once the answer is there
     answer: mx.nd.NDArray
@@ -64,12 +64,12 @@ class Message(NamedTuple):
 
 
 class OrderExchange:
-    """One worker's part in it.
+    """One worker's part in the exchange.
 
     Parameters
     ----------
     plain : the wrapped store without scheduling.
-    key : that the messages go through, of 2 * ``units`` + 1 float32.
+    key : of the messages, with 2 * ``units`` + 1 elements of float32.
     first : number of the clock's push with which the first orders are sent, the same on all workers.
     """
 
@@ -86,7 +86,7 @@ class OrderExchange:
         self._unsettled = False  # new orders are used, and not known to be by all
 
     def clock_pushed(self, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
-        """The clock was pushed once more. Never blocks. Keeps none of these: they belong to who keeps this.
+        """The clock was pushed once more. Never blocks. Keeps none of its arguments: they refer to the owner of this object.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ class OrderExchange:
     def _take_part(
         self, within: int, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]
     ) -> None:
-        """Look at what has come, and send what is due so many pushes after a round's beginning."""
+        """Read the answers that have come, and send what is due at ``within`` pushes from the beginning of a round."""
         while self._messages and self._messages[0].arrival:
             self._read(self._messages.pop(0), use, settled)
         if within == 0:

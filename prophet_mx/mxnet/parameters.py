@@ -49,7 +49,7 @@ class Parameter:
 
 
 class Parameters:
-    """Those that were pushed, by key.
+    """The parameters that were pushed, by key.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Parameters:
 
     Attributes
     ----------
-    layout : that of the units from now on.
+    layout : the layout by which units are made from now on.
     get : a parameter by its key; None if there is none yet.
     names, sizes : by gradient, in words and in bytes.
     unit_gradients : the gradient of each of the scheduler's units.
@@ -156,7 +156,7 @@ class Parameters:
         reducer.pull(key, total, priority)
 
     def gradients_are_like(self, sample: mx.nd.NDArray) -> None:
-        """Gradients that are to be pushed are where this one is."""
+        """Gradients that will be pushed are on the same device as this one."""
         self._home = _host(sample)
 
     def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
@@ -177,7 +177,7 @@ class Parameters:
 
 
 def _host(sample: mx.nd.NDArray) -> mx.Context:
-    """Where the buffer for an array is: in the host's memory, in that which its device copies to fast."""
+    """Where the buffer for an array is: in host memory, for a GPU in pinned memory, to which it copies fast."""
     return mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
 
 
