@@ -33,7 +33,7 @@ from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .layout import Layout, Wrapping, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
-from .order_exchange import decoded, encoded
+from .order_exchange import decoded_orders, encoded_orders
 from .parameters import Arrays
 from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
@@ -352,9 +352,9 @@ class _Steps:
 
     def _agree_orders(self, mine: Optional[Orders], key: Key, units: int) -> Optional[Orders]:
         """Rank 0's orders of the layout's units; None if rank 0 has none, as all other workers do. Blocks until every worker is here."""
-        array = mx.nd.array(encoded(mine, units))
+        array = mx.nd.array(encoded_orders(mine, units))
         self._plain.pushpull(key, array, array)
-        return decoded(array.asnumpy())
+        return decoded_orders(array.asnumpy())
 
     def _settle(self, numbered: bool) -> None:
         """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the

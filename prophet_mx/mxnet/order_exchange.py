@@ -39,7 +39,7 @@ ROUND = 50  # pushes of the clock: how soon a changed profile or rate is followe
 REPORTS = (2, 4, 8)  # pushes of the clock after that with a round's orders
 
 
-def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
+def encoded_orders(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
     """The message that carries orders; None stands for no orders. float32 holds every place: a layout has under 2**24 units."""
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
@@ -48,8 +48,8 @@ def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
     return message
 
 
-def decoded(message: "NDArray[np.float32]") -> Optional[Orders]:
-    """The orders that :func:`encoded` encoded on rank 0."""
+def decoded_orders(message: "NDArray[np.float32]") -> Optional[Orders]:
+    """The orders that :func:`encoded_orders` encoded on rank 0."""
     numbers = message.astype(int).tolist()
     units = len(numbers) // 2
     return Orders(numbers[1 : units + 1], numbers[units + 1 :]) if numbers[0] == 1 else None
@@ -121,9 +121,9 @@ class OrderExchange:
             self._read(self._messages.pop(0), use, settled)
         if within == 0:
             self._sent += 1
-            self._send(encoded(own(), self._units), True)
+            self._send(encoded_orders(own(), self._units), True)
         elif within in REPORTS:
-            report = encoded(None, self._units)
+            report = encoded_orders(None, self._units)
             report[0] = self._received < self._sent
             self._send(report, False)
 
@@ -142,7 +142,7 @@ class OrderExchange:
         answer = message.answer.asnumpy()
         if message.has_orders:
             self._received += 1
-            orders = decoded(answer)
+            orders = decoded_orders(answer)
             if orders is not None:
                 self._unsettled = True
                 use(orders)
