@@ -205,12 +205,17 @@ def fit(native: "_core.Parameter", given: Any) -> bool:
     return 0 < len(arrays) <= MAX_DEVICES
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """An instance of MXNet's Optimizer: anything else ends the servers."""
+def pickled_optimizer(optimizer: Any) -> bytes:
+    """An optimizer as the servers need it. It is an instance of MXNet's Optimizer: anything else ends the servers."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         raise KVStoreAttributeError(
             "an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not " + _kind(optimizer)
         )
+    try:
+        return pickle.dumps(optimizer)
+    except Exception as error:  # whatever the optimizer's own parts raise
+        why = " ".join(str(error).split())
+        raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}") from error
 
 
 def check_compression(parameters: Any) -> None:

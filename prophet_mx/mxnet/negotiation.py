@@ -101,13 +101,9 @@ def negotiate(
 
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
-    """Whether a text key may be made although ours have shifted its number, nobody knows to which. It may where rank 0's optimizer treats
-    all keys alike. If rank 0 knows of none, it may where the servers have none. ``optimizer`` is the one that this store has sent, pickled.
-    Blocks until every worker is here, as making the key does."""
-    steps = _Steps(plain, keys, compressed)
-    alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
-    told = steps.tell([alike, 2])  # two elements that are not equal
-    return told[0] > 0 or told[0] == 0 and steps.meeting.stored(steps.service[-1], len(told))
+    """Whether a text key may be made although the keys of prophet_mx have shifted its number, nobody knows to which. ``optimizer`` is what
+    this store has sent, pickled. Blocks until every worker is here, as making the key does."""
+    return _Steps(plain, keys, compressed).text_may_come(optimizer)
 
 
 class _Steps:
@@ -117,18 +113,18 @@ class _Steps:
         self._plain = plain
         self._keys = keys
         self._compressed = compressed
-        self.meeting = Meeting(plain, keys, compressed)
-        self.service: List[Key] = []  # keys for messages between workers
+        self._meeting = Meeting(plain, keys, compressed)
+        self._service: List[Key] = []  # keys for messages between workers
         self._probes: List[Key] = []  # keys with which it is measured what a message costs
         self.objection: Optional[ProphetError] = None  # why this worker cannot train with rank 0
 
-    def tell(self, mine: Sequence[float]) -> List[float]:
+    def _tell(self, mine: Sequence[float]) -> List[float]:
         """Returns rank 0's numbers, as float32. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
         numbers = mx.nd.array(mine, dtype=np.float32)
         self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
         self._keys.made(key)
-        self.service.append(key)
+        self._service.append(key)
         told: List[float] = numbers.asnumpy().tolist()
         return told
 
@@ -149,16 +145,16 @@ class _Steps:
             "keys": encoded_keys(keys) if schedules else [],
             "calls": keys.calls,
         }
-        said, more = self.meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
+        said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
         told = json.loads(said)
-        self.service.append(self.meeting.key)
+        self._service.append(self._meeting.key)
         if told["scheduled"]:
             self._check_alike(told)
         keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
         config, self.objection = adopted(config, told["settings"])
         if told["scheduled"]:
             self._adopt_keys(told["keys"], told["calls"], more)
-            self.meeting.fence()
+            self._meeting.fence()
         return told, config
 
     def _check_alike(self, told: Dict[str, Any]) -> None:
@@ -201,10 +197,16 @@ class _Steps:
         if wrapping is None or not wraps:
             return wrapping
         self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-        if self.meeting.stored():
+        if self._meeting.stored():
             return wrapping
         self._send(pickle.loads(optimizer) if optimizer is not None else None)
         return None
+
+    def text_may_come(self, optimizer: Optional[bytes]) -> bool:
+        """Yes where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none."""
+        alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
+        told = self._tell([alike, 2])  # two elements that are not equal
+        return told[0] > 0 or told[0] == 0 and self._meeting.stored(self._service[-1], len(told))
 
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
@@ -216,20 +218,20 @@ class _Steps:
     def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
         """How to wrap an optimizer, from the service keys so far and the parameter of each slice. None if nobody knows the numbers of our
         keys, as string keys were made before the store was wrapped: then there are no slices."""
-        numbers = [self._keys.number(key) for key in self.service]
+        numbers = [self._keys.number(key) for key in self._service]
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
-        return Wrapping(parameters, service, measuring, self.meeting.first, last, bool(self._keys.texts))
+        return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
 
     def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
         alike, if it does not."""
         if wrapping is not None:
             self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self.meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
+            if self._keys.shapes and not self._meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     # -- the layout ----------------------------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ class _Steps:
         servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
-        in_order, measures = self.tell([ordered, not obstacle and self._room_for_probes()])
+        in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
         measured = config.bandwidth or rate(self._plain, self._keys, not self.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for shape in self._keys.shapes.values()]
@@ -248,7 +250,7 @@ class _Steps:
         if unit and not ordered:
             self._say_whole(obstacle)
         profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
-        told = self.tell([0 if obstacle else unit, measured, message, profiled])
+        told = self._tell([0 if obstacle else unit, measured, message, profiled])
         unit, measured, message = int(told[0]), told[1], told[2]
         side.measured(measured, message, unit)
         slices, obstacle = slices_of(self._keys, unit)
@@ -343,7 +345,7 @@ class _Steps:
         self._plain.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
-        self.service.append(order_key)
+        self._service.append(order_key)
         number = self._keys.number
         numbers = ((number(name), number(key)) for key, names in slice_keys.items() for name in names)
         wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
@@ -360,7 +362,7 @@ class _Steps:
         """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
         numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
         can_hear = numbered and self._keys.shapes
-        heard = self.meeting.objections(str(self.objection or "")) if can_hear else None
+        heard = self._meeting.objections(str(self.objection or "")) if can_hear else None
         if self.objection is not None:
             raise self.objection
         if heard is not None:

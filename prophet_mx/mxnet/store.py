@@ -16,7 +16,7 @@ from ..errors import ConfigError, KVStoreError
 from ..monitoring.metrics import set_up_logging
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
-from .arguments import KVStorePicklingError, as_list, check_compression, check_init, check_optimizer, checked_priority
+from .arguments import as_list, check_compression, check_init, checked_priority, pickled_optimizer
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Wrapping
@@ -191,23 +191,13 @@ class WrappedStore(KVStore):
             if self._mode is not Mode.PLAIN:
                 self._optimizer = pickle.dumps(optimizer)
             return
-        check_optimizer(optimizer)
-        try:
-            pickled = pickle.dumps(optimizer)
-        except Exception as error:  # whatever the optimizer's own parts raise
-            why = " ".join(str(error).split())
-            raise KVStorePicklingError(
-                f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}"
-            ) from error
-        if self._wrapping is None:
-            super().set_optimizer(optimizer)
-        else:
-            if self._wrapping.parameters and not slicing_allowed(optimizer):
-                raise KVStoreError(
-                    f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
-                    "first gradient was pushed; set the optimizer before the first push"
-                )
-            super().set_optimizer(self._wrapping.wrap(pickled))
+        pickled = pickled_optimizer(optimizer)
+        if self._wrapping is not None and self._wrapping.parameters and not slicing_allowed(optimizer):
+            raise KVStoreError(
+                f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
+                "first gradient was pushed; set the optimizer before the first push"
+            )
+        super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled))
         self._optimizer = pickled
 
     # -- the first push ------------------------------------------------------------------------------------------------------
