@@ -123,14 +123,15 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets, False)
         else:
             check_transfer(self._keys, key, None, out, False)
-        if not (self._path.layout.slices or self._path.traced):
+        sliced = self._path.layout.slices
+        if not (sliced or self._path.traced):
             super().pull(key, out, priority, ignore_sparse)
             return
         if isinstance(key, (list, tuple)):
             for name, targets in zip(key, out):
                 self.pull(name, targets, priority, ignore_sparse)
             return
-        if key not in self._path.layout.slices:
+        if key not in sliced:
             super().pull(key, out, priority, ignore_sparse)
             self._path.note_landed(key, out)
             return
