@@ -107,12 +107,14 @@ def reference() -> Iterator[str]:
 
 
 def describe(name: str, value: Any) -> Iterator[str]:
-    """A class with its methods, or a function."""
+    """A class with its methods, those of our own bases included, or a function."""
     yield f"### {name}"
     if not (inspect.isclass(value) and issubclass(value, BaseException)):
         yield f"```python\n{name}{signature(value)}\n```"
     yield text_of(value)
-    for member, found in sorted(vars(value).items()) if inspect.isclass(value) else ():
+    own = [base for base in reversed(inspect.getmro(value)) if base.__module__.startswith("prophet_mx")] if inspect.isclass(value) else []
+    members = {member: found for base in own for member, found in vars(base).items()}
+    for member, found in sorted(members.items()):
         function = getattr(found, "__func__", getattr(found, "fget", found))
         if not member.startswith("_") and inspect.isfunction(function) and function.__doc__:
             yield f"#### {name}.{member}"

@@ -1,5 +1,13 @@
 """The adapter for MXNet, which nothing outside imports. Its ``kvstore`` is where ByteScheduler's users look for it:
 ``from prophet_mx.mxnet.kvstore import ScheduledKVStore``.
+
+- ``kvstore``, ``arguments``: what the caller sees, and the checks of what it gives.
+- ``store``, ``keys``, ``api``: the wrapped store with its mode and its keys, and MXNet as it is.
+- ``negotiation``, ``meeting``, ``layout``, ``slice_optimizer``: the first push, what workers exchange at it, what they agree on, and how
+  the servers learn of it.
+- ``data_path``, ``parameters``, ``order_exchange``: what gradients take from then on, and how their order changes.
+- ``lifecycle``: how scheduling, a store and its process end.
+- ``automatic``, ``probe``: entry points of ``launch --schedule`` and of ``doctor``.
 """
 
 from importlib.util import find_spec

@@ -1,12 +1,20 @@
-"""Binds the compiled core to the MXNet library that this process has loaded."""
+"""MXNet as it is: its C functions for the compiled core, its own operations on a store, and which of its stores can be scheduled."""
 
 import ctypes
+import functools
+import os
+from typing import Any, Callable
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle, check_call
+from mxnet.kvstore import KVStore
 
 from .. import _core
+from ..config import Config
 from ..errors import UnsupportedMXNetError
+from .arguments import KVStoreMXNetError
+
+NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
 
 _bound = False
 
@@ -44,3 +52,82 @@ def _copier() -> int:
     check_call(mx.base._LIB.MXKVStoreCreate(b"device", ctypes.byref(store)))
     check_call(mx.base._LIB.MXKVStoreInit(store, 1, (ctypes.c_int * 1)(0), (ctypes.c_void_p * 1)(zero.handle.value)))
     return store.value or 0
+
+
+class PlainStore(KVStore):
+    """The way to everything on a store that is not scheduled: MXNet's own methods, on a handle that belongs to somebody else.
+
+    It must not be used once the owner has freed the handle.
+    """
+
+    def __del__(self) -> None:
+        """Frees nothing."""
+
+    def leave_alone(self) -> None:
+        """When the store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""
+        check_call(mx.base._LIB.MXKVStoreSetBarrierBeforeExit(self.handle, 0))
+
+    def free(self) -> None:
+        """For the owner; waits for the other workers."""
+        check_call(mx.base._LIB.MXKVStoreFree(self.handle))
+
+
+def why_unscheduled(kv: KVStore, config: Config) -> str:
+    """Why this store's traffic is not scheduled, or ''."""
+    if config.policy == "off":
+        return "the policy is off"
+    if "dist" not in kv.type:
+        return f"the store is '{kv.type}', not dist_sync"
+    if "async" in kv.type:
+        return f"the store is '{kv.type}', where updates do not wait for one another"
+    if kv._is_p3:
+        return "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling"
+    if is_naive():
+        return f"{NAIVE} runs every operation inside the call that pushes it"
+    return ""
+
+
+def is_naive() -> bool:
+    """Whether MXNet runs every operation inside the call that pushes it."""
+    return os.environ.get("MXNET_ENGINE_TYPE", "") == "NaiveEngine"
+
+
+def is_synchronous(kv: KVStore) -> bool:
+    """Whether this is a store whose traffic could be scheduled, as it then is on all workers."""
+    return "dist" in kv.type and "async" not in kv.type and not kv._is_p3
+
+
+def refuse_another() -> None:
+    """A ``dist`` store was wrapped: from now on ``mx.kv.create`` raises an error where MXNet would wait for ever, even if the first store
+    was freed; local stores are made as before. Calling this again changes nothing.
+
+    Scripts make a second one by mistake: they wrap a store, and then give the string ``"dist_sync"`` to a Trainer or to ``fit``, which make
+    a store of it.
+    """
+    replace_create("_refuses_another", _refusing)
+
+
+def replace_create(mark: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+    """Put a function around ``mx.kvstore.create``, in all places that MXNet calls it by; False if the present one has this mark already."""
+    create = mx.kvstore.create
+    if getattr(create, mark, False):
+        return False
+    replacement = around(create)
+    setattr(replacement, mark, True)
+    for module in (mx.kvstore, mx.kvstore.base):
+        if getattr(module, "create", None) is create:
+            module.create = replacement
+    return True
+
+
+def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(create)
+    def create_local(name: str = "local") -> Any:
+        if isinstance(name, str) and "dist" in name.lower():
+            raise KVStoreMXNetError(
+                f"a second dist store ({name!r}) in one process is not possible: MXNet would wait for ever in this call. Pass the store "
+                "that was wrapped, not a string: kvstore=kv"
+            )
+        return create(name)
+
+    return create_local

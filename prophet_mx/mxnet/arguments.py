@@ -2,27 +2,60 @@
 store is then as it was before the call.
 
 MXNet itself leaves much of this to the servers: a wrong size or an object that is not an optimizer ends a server process, after which all
-workers wait forever. If MXNet itself refuses a call, the error raised here is also an instance of MXNet's (errors.py).
+workers wait forever. If MXNet itself refuses a call, the error raised here is also an instance of what MXNet raises, so that a script's
+``except mx.MXNetError`` keeps working. These errors stand apart from ``prophet_mx/errors.py``, which is imported where MXNet must not be.
 """
 
 import math
 import operator
+import pickle
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Type
 
 import mxnet as mx
+import numpy as np
+from mxnet.base import MXNetError
 from mxnet.ndarray import NDArray
 
 from .. import _core
 from ..config import shown
 from ..errors import KVStoreError
 from ..planning.placement import FACTOR, SURE
-from .arrays import as_list, shape_of, type_name
-from .errors import KVStoreAttributeError, KVStoreMXNetError, KVStoreOverflowError, KVStoreTypeError
-from .keys import MAX_KEY, KeyBook
+from .keys import MAX_KEY, KeyBook, shape_of
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
 HELD = ("float16", "float32", "float64")  # what servers can hold
+
+
+class KVStoreMXNetError(KVStoreError, MXNetError):
+    """What MXNet's library refuses: an unknown key, one that is already initialised, a wrong shape, size or parameter."""
+
+
+class KVStoreTypeError(KVStoreError, AssertionError, TypeError):
+    """An argument of a wrong type, or lists that do not belong together. MXNet asserts or raises a TypeError, depending on the value."""
+
+
+class KVStoreOverflowError(KVStoreError, OverflowError):
+    """A number of more than 32 bits."""
+
+
+class KVStoreAttributeError(KVStoreError, AttributeError):
+    """An object that is not an optimizer."""
+
+
+class KVStorePicklingError(KVStoreError, pickle.PicklingError, AttributeError, TypeError):
+    """An optimizer that cannot be pickled. Pickle raises one of these, depending on what cannot be pickled."""
+
+
+def as_list(value: Any) -> List[mx.nd.NDArray]:
+    """One array, or a list with one array per device, as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def type_name(dtype: Any) -> str:
+    """The name of the type of an array's elements."""
+    names = np.dtype(dtype).names
+    return names[0] if names else np.dtype(dtype).name
 
 
 def check_key(key: Any) -> None:
@@ -36,7 +69,7 @@ def check_key(key: Any) -> None:
 
 
 def check_lists(key: Any, **lists: Any) -> None:
-    """Where the key is a list of keys, so are all the others lists, of the same length; None is none."""
+    """If ``key`` is a list of keys, every other argument is a list of the same length, or None."""
     for name, values in lists.items():
         if values is None:
             continue
@@ -66,7 +99,7 @@ def grouped(key: Sequence[Any], *lists: Any) -> Tuple[Any, ...]:
 
 
 def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
-    """The array of each device, of one key."""
+    """The arrays of one key, one per device."""
     arrays = as_list(value)
     if not arrays or not all(isinstance(array, mx.nd.NDArray) for array in arrays):
         kind: Type[KVStoreError] = KVStoreTypeError if arrays else KVStoreMXNetError
@@ -83,7 +116,7 @@ def arrays_of(key: Any, name: str, value: Any) -> List[mx.nd.NDArray]:
 
 
 def _kind(value: Any) -> str:
-    """The type of a value, of a list those in it. Not its ``repr``, which for an array waits until its value is there."""
+    """The type of a value, or the types in a list. Not the ``repr``, which waits for an array's value."""
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(type(one).__name__ for one in value[:4]) + (", ...]" if len(value) > 4 else "]")
     return type(value).__name__
@@ -128,8 +161,8 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
-    """The arguments of a key's push, pull or pushpull; None is an argument that is not given. ``typed``: an optimizer on the servers will
-    see the value. ``buffer`` is that of a parameter which is scheduled already: its arrays are all like it.
+    """The arguments of a key's push, pull or pushpull; None stands for one that is not given. ``typed``: an optimizer on the servers will
+    see the value. ``buffer`` is the buffer of a parameter that is scheduled already: its arrays must be like it.
 
     A signal handler may pull, so this reads shapes in the way that is safe there.
     """
@@ -172,12 +205,17 @@ def fit(native: "_core.Parameter", given: Any) -> bool:
     return 0 < len(arrays) <= MAX_DEVICES
 
 
-def check_optimizer(optimizer: Any) -> None:
-    """An instance of MXNet's Optimizer: anything else ends the servers."""
+def pickled_optimizer(optimizer: Any) -> bytes:
+    """An optimizer as the servers need it. It is an instance of MXNet's Optimizer: anything else ends the servers."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         raise KVStoreAttributeError(
             "an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not " + _kind(optimizer)
         )
+    try:
+        return pickle.dumps(optimizer)
+    except Exception as error:  # whatever the optimizer's own parts raise
+        why = " ".join(str(error).split())
+        raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}") from error
 
 
 def check_compression(parameters: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
-from .one_store import replace_create
+from .api import replace_create
 
 logger = logging.getLogger("prophet_mx")
 

@@ -1,7 +1,7 @@
 """The scheduled path of a store: the engine's driver, the layout, the parameters, and what watches and learns from them.
 
 Exists only while traffic is scheduled. Does not know the store, which owns it: the store's operations are handed in where they are
-needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.agree`.
+needed. Called from the store's own thread; no call waits for the network but :meth:`ScheduledPath.join`.
 """
 
 import logging
@@ -22,20 +22,19 @@ from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders
+from ..planning.units import Slice
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
 from ..sizes import message_bytes
 from ..threads import not_started
-from .agreement import Agreeing, Agreement, Wrapping
-from .arrays import as_list
-from .failopen import FailOpen
-from .fixed_layout import FixedLayout
+from .api import PlainStore
+from .arguments import as_list
 from .keys import Key, KeyBook
-from .order_exchange import OrderExchange
-from .order_source import OrderSource
-from .parameters import Parameter, Parameters
-from .raw_store import RawStore
+from .layout import Layout
+from .lifecycle import FailOpen
+from .order_exchange import OrderExchange, OrderSource
+from .parameters import Arrays, Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
@@ -43,13 +42,13 @@ SETTLING = 5  # pushes of a key after those that make the first profile, until t
 
 
 class ScheduledPath:
-    """What a store has only where its traffic is scheduled.
+    """The part of a store that exists only while its traffic is scheduled.
 
-    All that can fail is made here and by :meth:`start`, which comes next, while the caller still has a store that works without it.
+    Everything that can fail is made here and by :meth:`start`, which must follow: the caller still has a store that works without it.
 
     Parameters
     ----------
-    kv : the plain store, which is only asked for what it is.
+    kv : the plain store; only its type, its rank and the number of workers are read.
 
     Raises
     ------
@@ -60,12 +59,11 @@ class ScheduledPath:
 
     Attributes
     ----------
-    config : the settings that are in force; rank 0's for all workers, where they are shared, from the first push on.
-    rank : this worker's.
+    config : the settings in force; from the first push on, the shared ones are rank 0's.
+    rank : of this worker.
     driver, watchdog : their threads run from start() to close().
-    layout : empty until the first push.
-    parameters : those that were pushed.
-    in_order : whether they have agreed to schedule nothing: the optimizer depends on the order in which keys are updated.
+    parameters : the gradients that were pushed, and their buffers.
+    profiled : whether there is a profile of these parameters from an earlier job; known from :meth:`join` on.
     """
 
     def __init__(self, kv: KVStore, config: Config, keys: KeyBook) -> None:
@@ -76,8 +74,7 @@ class ScheduledPath:
             self._saved = GradientProfile.load(config.profile)
         self.rank, self._workers = kv.rank, kv.num_workers
         self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
-        self.layout = FixedLayout(keys)
-        self.parameters = Parameters(self.driver, keys, self.layout, kv.type)
+        self.parameters = Parameters(self.driver, keys, Layout(keys), kv.type)
         self._metrics = Metrics(config, kv.rank)
         self._timeline: Optional[Timeline] = None
         try:
@@ -86,12 +83,11 @@ class ScheduledPath:
         except ProphetError:
             self._metrics.close()
             raise
-        self.in_order = False
+        self.profiled = False
         self._key_sets = KeySets()
         self._iteration = 0
         self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
         self._exchange: Optional[OrderExchange] = None
-        self._agreed: Optional[Agreement] = None
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -99,7 +95,7 @@ class ScheduledPath:
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
-        self._order_source = OrderSource(self.driver, self._learner, self.layout)
+        self._order_source = OrderSource(self.driver, self._learner)
         names, gradients = self.parameters.names, self.parameters.unit_gradients  # not self: the watchdog must not keep it alive
         try:
             self.driver.start()
@@ -118,6 +114,11 @@ class ScheduledPath:
             self._keys.servers,
         )
 
+    @property
+    def layout(self) -> Layout:
+        """The layout on which the workers have agreed; until then, every gradient is whole."""
+        return self.parameters.layout
+
     # -- a push --------------------------------------------------------------------------------------------------------------
 
     def next_iteration(self, parameter: Parameter) -> int:
@@ -130,14 +131,19 @@ class ScheduledPath:
         return self._iteration
 
     def _clock_pushed(self) -> None:
-        """Even if something failed here: the other workers count on the messages."""
+        """Take part in the exchange of orders, even after a failure: the other workers count on the messages."""
         exchange = self._exchange
-        if exchange is not None and self.parameters.compression == 1:
-            limit = partial(self.driver.set_unlimited, False)
-            self._guarded("the exchange of orders", lambda: exchange.clock_pushed(self._own_orders, self._use_orders, limit))
+        if exchange is None or self.parameters.compression != 1:
+            return
+
+        def own() -> Optional[Orders]:
+            return self.orders(self.layout)
+
+        limit = partial(self.driver.set_unlimited, False)
+        self._guarded("the exchange of orders", lambda: exchange.clock_pushed(own, self._use_orders, limit))
 
     def _iteration_begins(self) -> None:
-        """All that is done once per iteration, so that a push has little to do."""
+        """The work of an iteration, done once, so that a push has little to do."""
         ended, self._iteration = self._iteration, self._iteration + 1
         if self._fail.reason:
             return
@@ -150,6 +156,23 @@ class ScheduledPath:
             self._fail("the profile", error)
 
     # -- the first push ------------------------------------------------------------------------------------------------------
+
+    def join(self, config: Config, plain: Optional[PlainStore], sample: Optional[mx.nd.NDArray]) -> None:
+        """Take the settings that hold for all workers, and find the connections to the servers, while the others wait.
+
+        ``plain`` is the wrapped store without scheduling; None if this worker may not have the keys that it would ask for. ``sample`` is
+        the first gradient, which rank 0 alone needs.
+        """
+        if config != self.config:
+            self.adopt(config)
+        if sample is not None:
+            self.parameters.gradients_are_like(sample)
+        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
+        monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
+        if plain is not None:
+            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(plain, server)))
+        self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
+        self.profiled = bool(self._guarded("the profile", self._start_from_saved))
 
     def adopt(self, config: Config) -> None:
         """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""
@@ -165,48 +188,31 @@ class ScheduledPath:
             except ProphetError as error:
                 logger.error("%s", error)
 
-    def agree(
-        self, raw: RawStore, agreeing: Agreeing, store: mx.base.KVStoreHandle, sample: Optional[mx.nd.NDArray], optimizer: Optional[bytes]
-    ) -> Optional[Wrapping]:
-        """Fix the layout and find the connections to the servers: once, on all workers together, before the first gradient is sent.
+    def measured(self, rate: float, message: float, unit: int) -> None:
+        """Take what rank 0 has measured, and the size of a unit."""
+        if rate:
+            self.driver.set_rate(rate)
+        self._note("while all workers send, each of them gets from a server", format_rate(rate), rate)
+        self._note("while all workers send, a message takes each of them", f"{1e6 * message:.0f} us", message)
+        self.driver.set_sizes(unit, message_bytes(rate, message, self._keys.servers))
 
-        ``raw`` has the wrapped store's own operations, ``store`` is its handle, ``sample`` is the first gradient, which rank 0 alone
-        needs, ``optimizer`` the one that is on the servers, pickled. Blocks until every worker is here. Returns how optimizers are wrapped
-        from now on; None if they are not, as nobody knows the numbers of the keys.
-        """
-        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
-        monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
-        # The other workers are waiting: whatever fails here, the agreement goes on.
-        if agreeing.objection is None:  # else this worker may not have the keys that it would ask for, and sends nothing
-            self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(raw, server)))
-        self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
-        profiled = bool(self._guarded("the profile", self._start_from_saved))
-        agreed = agreeing.agree(self.config, optimizer, profiled)
-        self._agreed = agreed
-        if agreed.rate:
-            self.driver.set_rate(agreed.rate)
-        self._note("while all workers send, each of them gets from a server", format_rate(agreed.rate), agreed.rate)
-        self._note("while all workers send, a message takes each of them", f"{1e6 * agreed.message:.0f} us", agreed.message)
-        self.driver.set_sizes(agreed.unit, message_bytes(agreed.rate, agreed.message, self._keys.servers))
-        slices = agreeing.slices(agreed.unit)
-        self.layout.fix(slices, agreeing.make_slices(slices, optimizer, lambda key: self.parameters.make(key, sample, slices[key])))
-        if agreed.profiled:  # never so if agreed.in_order
-            self.layout.use(agreeing.agree_orders(self._own_orders()))
-        agreeing.settle()
-        # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
-        if not agreed.in_order and self.parameters.compression == 1 and self._keys.shapes and agreeing.wrapping is not None:
-            self._clock = max(self._keys.gradients[key] for key in self._keys.shapes)  # the last layer is hardly ever frozen
-            self._exchange = OrderExchange(store, agreeing.order_key, agreeing.units, self.config.warmup + SETTLING)
-        self.in_order = agreed.in_order
-        if not agreed.in_order:
-            logger.info(
-                "layout: %d of %d gradients are cut into %d slices of about %d bytes",
-                len(slices),
-                len(self._keys.gradients),
-                sum(map(len, slices.values())),
-                agreed.unit,
-            )
-        return agreeing.wrapping
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The buffer of a parameter before its first push, and its slices."""
+        return self.parameters.make(key, parts)
+
+    def begin(self, layout: Layout, plain: PlainStore) -> None:
+        """Schedule what is pushed from now on, by the layout on which the workers have agreed."""
+        self.parameters.layout = layout
+        if layout.order_key is not None:
+            self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
+            self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
+        logger.info(
+            "layout: %d of %d gradients are cut into %d slices of about %d bytes",
+            len(layout.slices),
+            len(self._keys.gradients),
+            sum(map(len, layout.slices.values())),
+            layout.unit,
+        )
 
     def _note(self, what: str, value: str, measured: float) -> None:
         """Tell the log and the timeline what was measured, if it was."""
@@ -216,7 +222,7 @@ class ScheduledPath:
                 self._timeline.note(f"{what} {value}")
 
     def _guarded(self, part: str, function: Callable[[], Any]) -> Any:
-        """Call a part of prophet_mx whose errors must not reach the caller; None if it failed."""
+        """Call a part of prophet_mx whose errors must not reach the caller. Returns None if it failed."""
         try:
             return function()
         except Exception as error:
@@ -236,27 +242,27 @@ class ScheduledPath:
             logger.warning("the profile in %s describes other parameters and is not used", self.config.profile)
         return profiled
 
-    def _own_orders(self) -> Optional[Orders]:
-        """Those that this worker hands out: rank 0's, if they are new."""
-        return self._guarded("the orders", self._order_source.new) if self.rank == 0 else None
+    def orders(self, layout: Layout) -> Optional[Orders]:
+        """The orders that this worker hands out: rank 0's, if they are new."""
+        return self._guarded("the orders", lambda: self._order_source.new(layout.sizes())) if self.rank == 0 else None
 
     def _use_orders(self, agreed: Orders) -> None:
-        """Take orders that the workers agree on while gradients are on their way."""
+        """Take new orders from rank 0, while gradients are on their way."""
 
         def use() -> None:
-            self.layout.use(agreed)
+            self.parameters.layout = self.layout.ordered(agreed)
             self.driver.set_places(self.parameters.places())
             logger.info("the order of %d units now follows the profile", len(agreed.ranks))
 
         self._guarded("the orders", use)
 
-    def _ask(self, raw: RawStore, server: int) -> bool:
+    def _ask(self, plain: PlainStore, server: int) -> bool:
         """Pull the smallest key that is on this server alone, which changes nothing; False if there is none."""
         key = self._keys.smallest_on(server)
         if key is None:
             return False
         scratch = mx.nd.empty(self._keys.shapes[key].shape, dtype=self._keys.shapes[key].dtype)
-        raw.pull(key, scratch)
+        plain.pull(key, scratch)
         scratch.wait_to_read()
         return True
 
@@ -328,8 +334,8 @@ class ScheduledPath:
             **first_unit(state),
             "utilisation": utilisation(state["links"]),
             "rates": [link["rate"] for link in state["links"]],
-            "message_seconds": self._agreed.message if self._agreed else 0.0,
-            "unit_bytes": self._agreed.unit if self._agreed else 0,
+            "message_seconds": self.layout.message,
+            "unit_bytes": self.layout.unit,
             "steps": profile.step_names() if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
             "failure": self._fail.reason,

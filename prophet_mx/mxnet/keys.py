@@ -1,7 +1,15 @@
-"""The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping."""
+"""The keys of a store: which there are, in what order, what the server calls them and where it keeps them. Pure bookkeeping.
+
+All workers use rank 0's keys: slices, the numbers of their keys, their servers and the orders all follow from the keys, their shapes and
+their order. The order of int keys need not be the same: an int key is its own number on the servers, and a worker takes rank 0's order.
+"""
 
 from itertools import chain, islice
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+import mxnet as mx
+import numpy as np
+from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _DTYPE_NP_TO_MX
 
 from ..planning.placement import SURE, product, server_of, slice_numbers
 
@@ -13,9 +21,11 @@ WIDE = -1  # the place of a key that is spread over all servers
 # The int keys with which workers begin to agree: the same whatever keys a worker has made, and where MXNet can place them.
 MEETING_INTS = tuple(islice((number for number in range(2 * 10**9, MAX_KEY) if product(number) >= 0), 2))
 
+_FLAGS = {np.dtype(dtype): flag for dtype, flag in _DTYPE_NP_TO_MX.items() if dtype is not None}
+
 
 class Shape(NamedTuple):
-    """What a dense key holds."""
+    """The shape, type and size of a dense key's array."""
 
     shape: Tuple[int, ...]
     dtype: type
@@ -23,8 +33,17 @@ class Shape(NamedTuple):
     bytes: int
 
 
+Entry = Tuple[Key, Optional[Shape]]  # the shape is None if the key is not dense
+
+
+def shape_of(array: mx.nd.NDArray) -> Shape:
+    """The shape, type and size of an array."""
+    dtype = np.dtype(array.dtype)  # a class, or of MXNet's NumPy arrays and of bfloat16 an instance
+    return Shape(array.shape, array.dtype, array.size, array.size * dtype.itemsize)
+
+
 class KeyBook:
-    """Numbers keys as MXNet does and tells which server holds them.
+    """Numbers keys as MXNet does, and knows which server holds each.
 
     MXNet's server knows keys by int. A string key gets the next int when it is made; an int key is its own (kvstore_local.h). A small
     array lives on one server, a large one is spread over all (kvstore_dist.h, EncodeDefaultKey).
@@ -57,7 +76,7 @@ class KeyBook:
         self.texts = isinstance(key, str)
 
     def add(self, key: Key, shape: Optional[Shape]) -> None:
-        """The caller made a key; ``shape`` is None if it is not dense."""
+        """The caller has made a key; ``shape`` is None if it is not dense."""
         self.made(key)
         self.initialised[key] = None
         self.gradients.setdefault(key, len(self.gradients))
@@ -92,7 +111,7 @@ class KeyBook:
         return self.gradients[key]
 
     def number(self, key: Key) -> Optional[int]:
-        """What the server calls the key; None if that is not known."""
+        """The number of a key on the servers; None if that is not known."""
         if isinstance(key, int):
             return key
         return self._numbers.get(key) if self.complete else None
@@ -104,11 +123,11 @@ class KeyBook:
         return [f"prophet_mx:{self._made + i}" for i in range(count)]
 
     def _taken(self) -> Set[int]:
-        """The int keys that there are, but for those with which workers begin to agree."""
+        """All int keys but those with which workers begin to agree."""
         return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int) and key not in MEETING_INTS}
 
     def _free(self, taken: Set[int]) -> Iterator[int]:
-        """Int keys that are not taken and are on all servers in turn."""
+        """Int keys that are not taken, on each server in turn."""
         first = max(OWN_INTS, 1 + max(taken, default=0))
         for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first)):
             # A negative product is no server, or always the first one.
@@ -156,3 +175,50 @@ class KeyBook:
         """The smallest dense key that is on this server alone."""
         here = [key for key, shape in self.shapes.items() if shape.elements and self.server_of(key, shape.elements) == server]
         return min(here, key=lambda key: self.shapes[key].bytes) if here else None
+
+
+def encoded_keys(book: KeyBook) -> List[List[Any]]:
+    """The keys that this worker made, in its order, of types that JSON has."""
+    shapes = ((key, book.shapes.get(key)) for key in book.initialised)
+    return [[key] if shape is None else [key, shape.shape, _FLAGS[np.dtype(shape.dtype)], shape.bytes] for key, shape in shapes]
+
+
+def decoded_keys(entries: Sequence[Sequence[Any]]) -> List[Entry]:
+    """The keys that :func:`encoded_keys` encoded on rank 0."""
+    return [(key, _shape(*dense) if dense else None) for key, *dense in entries]
+
+
+def _shape(shape: Sequence[int], flag: int, size: int) -> Shape:
+    dtype = _DTYPE_MX_TO_NP[flag]
+    return Shape(tuple(shape), dtype, size // np.dtype(dtype).itemsize, size)
+
+
+def first_difference(book: KeyBook, theirs: Sequence[Entry], more: int, alike: bool) -> str:
+    """The first difference from rank 0's keys that prevents training together, in words; '' if there is none.
+
+    ``more`` says how many more text keys this worker has made than rank 0, seen or not. If it is 0, a worker that has not seen the first
+    ones made, as it was wrapped later than rank 0, takes over what rank 0 knows of them. Of int keys that is not known: a worker that has
+    not seen some made, and has not made as many calls (``alike``), may lack them.
+    """
+    places = {key: place for place, (key, _) in enumerate(theirs)}
+    unseen = more + len(theirs) - len(book.initialised)  # text keys from before this store was wrapped
+    for place, key in enumerate(book.initialised, unseen):
+        if book.texts and places.get(key) != place:
+            other = f"{theirs[place][0]!r:.80}" if 0 <= place < len(theirs) else "none"
+            return f"text key {place} is {key!r:.80} here, {other} on rank 0"
+        if key not in places:
+            return f"key {key!r} was initialised here, but not on rank 0"
+        here, there = _shown(book.shapes.get(key)), _shown(theirs[places[key]][1])
+        if here != there:
+            return f"key {key!r:.80} is {here} here, {there} on rank 0"
+    if more > 0:
+        return f"{more} more were initialised here"
+    missing = [key for key in places if key not in book.initialised]
+    if missing and (more if book.texts else not alike):
+        after = "" if book.texts else " after the store was wrapped"
+        return f"key {missing[0]!r:.80} was initialised on rank 0, but not here{after}"
+    return f"{-more} fewer were initialised here" if more else ""
+
+
+def _shown(shape: Optional[Shape]) -> str:
+    return "sparse" if shape is None else f"{shape.shape} {np.dtype(shape.dtype)}"

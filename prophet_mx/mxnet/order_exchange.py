@@ -21,15 +21,15 @@ and have no lead limit, which does no harm, but MXNet would wait for the answers
 sends zeros: no orders, and a report that is true, because it no longer holds anything back by any order. So the others continue as before.
 """
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.kvstore import KVStore
 
 from .. import _core
-from ..planning.orders import Orders
+from ..planning.orders import Orders, differ, orders
+from ..profiling.online import ProfileLearner
+from .api import PlainStore
 from .keys import Key
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ ROUND = 50  # pushes of the clock: how soon a changed profile or rate is followe
 REPORTS = (2, 4, 8)  # pushes of the clock after that with a round's orders
 
 
-def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
-    """The message that carries orders; None is that there are none. float32 holds every place: a layout has under 2**24 units."""
+def encoded_orders(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
+    """The message that carries orders; None stands for no orders. float32 holds every place: a layout has under 2**24 units."""
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
         message[0] = 1
@@ -48,15 +48,15 @@ def encoded(orders: Optional[Orders], units: int) -> "NDArray[np.float32]":
     return message
 
 
-def decoded(message: "NDArray[np.float32]") -> Optional[Orders]:
-    """What :func:`encoded` was given."""
+def decoded_orders(message: "NDArray[np.float32]") -> Optional[Orders]:
+    """The orders that :func:`encoded_orders` encoded on rank 0."""
     numbers = message.astype(int).tolist()
     units = len(numbers) // 2
     return Orders(numbers[1 : units + 1], numbers[units + 1 :]) if numbers[0] == 1 else None
 
 
 class Message(NamedTuple):
-    """One that was sent and whose answer was not read yet."""
+    """A message whose answer was not read yet."""
 
     arrival: _core.Arrival  # true once the answer is there
     answer: mx.nd.NDArray
@@ -64,17 +64,17 @@ class Message(NamedTuple):
 
 
 class OrderExchange:
-    """One worker's part in it.
+    """One worker's part in the exchange.
 
     Parameters
     ----------
-    store : handle of the wrapped store; it must outlive this.
-    key : that the messages go through, of 2 * ``units`` + 1 float32.
+    plain : the wrapped store without scheduling.
+    key : of the messages, with 2 * ``units`` + 1 elements of float32.
     first : number of the clock's push with which the first orders are sent, the same on all workers.
     """
 
-    def __init__(self, store: mx.base.KVStoreHandle, key: Key, units: int, first: int) -> None:
-        self._store = SimpleNamespace(handle=store)  # what KVStore's methods need of a store; does not own it
+    def __init__(self, plain: PlainStore, key: Key, units: int, first: int) -> None:
+        self._plain = plain
         self._key = key
         self._units = units
         self._first = first
@@ -86,7 +86,7 @@ class OrderExchange:
         self._unsettled = False  # new orders are used, and not known to be by all
 
     def clock_pushed(self, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
-        """The clock was pushed once more. Never blocks. Keeps none of these: they belong to who keeps this.
+        """The clock was pushed once more. Never blocks. Keeps none of its arguments: they refer to the owner of this object.
 
         Parameters
         ----------
@@ -116,14 +116,14 @@ class OrderExchange:
     def _take_part(
         self, within: int, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]
     ) -> None:
-        """Look at what has come, and send what is due so many pushes after a round's beginning."""
+        """Read the answers that have come, and send what is due at ``within`` pushes from the beginning of a round."""
         while self._messages and self._messages[0].arrival:
             self._read(self._messages.pop(0), use, settled)
         if within == 0:
             self._sent += 1
-            self._send(encoded(own(), self._units), True)
+            self._send(encoded_orders(own(), self._units), True)
         elif within in REPORTS:
-            report = encoded(None, self._units)
+            report = encoded_orders(None, self._units)
             report[0] = self._received < self._sent
             self._send(report, False)
 
@@ -135,17 +135,54 @@ class OrderExchange:
 
     def _request(self) -> None:
         """All through one array, so that the engine sends one message after the other; each answer is copied from it."""
-        KVStore.pushpull(self._store, self._key, self._array, self._array)
+        self._plain.pushpull(self._key, self._array, self._array)
         self._requests += 1
 
     def _read(self, message: Message, use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
         answer = message.answer.asnumpy()
         if message.has_orders:
             self._received += 1
-            orders = decoded(answer)
+            orders = decoded_orders(answer)
             if orders is not None:
                 self._unsettled = True
                 use(orders)
         elif self._unsettled and answer[0] == 0:
             self._unsettled = False
             settled()
+
+
+class OrderSource:
+    """The orders that rank 0 hands out, from what it has learned of its gradients and of its network. Remembers what it gave last, and how
+    much had been sent by then. Called from the store's own thread.
+    """
+
+    def __init__(self, driver: "_core.Driver", learner: ProfileLearner) -> None:
+        self._driver = driver
+        self._learner = learner
+        self._last: Optional[Orders] = None
+        self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
+
+    def new(self, sizes: Sequence[Tuple[int, int]]) -> Optional[Orders]:
+        """The orders that the profile gives for units of these gradients and bytes; None if there is no profile yet, or they are about the
+        same as the last ones."""
+        ready = self._learner.ready_times()
+        if not ready:
+            return None
+        now = orders(sizes, ready, self._learner.steps(), self._rate())
+        if self._last is not None and not differ(now, self._last):
+            return None
+        self._last = now
+        return now
+
+    def _rate(self) -> float:
+        """Bytes/s to all servers together since the last call, of the time in which anything was on its way; before anything was sent, what
+        the connections carry.
+
+        Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together.
+        """
+        state = self._driver.snapshot()
+        links: List[Dict[str, Any]] = state["links"]
+        now = sum(link["drained"] for link in links), state["sending_seconds"]
+        size, seconds = now[0] - self._sent[0], now[1] - self._sent[1]
+        self._sent = now
+        return float(size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in links))

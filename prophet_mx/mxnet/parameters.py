@@ -1,20 +1,24 @@
-"""The parameters on the scheduled path: their buffers, and their units in the scheduler."""
+"""The parameters on the scheduled path: their buffers, the arrays of their units, and these units in the scheduler."""
 
+import ctypes
 import logging
 from itertools import count
 from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
+from mxnet.base import NDArrayHandle, check_call
 from mxnet.kvstore import KVStore
 
 from .. import _core
-from ..planning.units import Slice
+from ..planning.units import Slice, together
 from ..sizes import COPY_BYTES
-from .arrays import Arrays, Chunk, flat_parts, new_arrays, new_chunks, shape_of
-from .fixed_layout import FixedLayout
-from .keys import Key, KeyBook
+from .keys import Key, KeyBook, shape_of
+from .layout import Layout
 
 logger = logging.getLogger("prophet_mx")
+
+Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
+Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
 
 WHOLE = -1  # the place of all chunks together
 
@@ -45,7 +49,7 @@ class Parameter:
 
 
 class Parameters:
-    """Those that were pushed, by key.
+    """The parameters that were pushed, by key.
 
     Parameters
     ----------
@@ -53,16 +57,17 @@ class Parameters:
 
     Attributes
     ----------
+    layout : the layout by which units are made from now on.
     get : a parameter by its key; None if there is none yet.
     names, sizes : by gradient, in words and in bytes.
     unit_gradients : the gradient of each of the scheduler's units.
     compression : factor by which MXNet's compression makes gradients smaller.
     """
 
-    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: FixedLayout, kind: str) -> None:
+    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: Layout, kind: str) -> None:
         self._driver = driver
         self._keys = keys
-        self._layout = layout
+        self.layout = layout
         self._device = "device" in kind
         self._by_key: Dict[Key, Parameter] = {}
         self.get: Callable[[Key], Optional[Parameter]] = self._by_key.get
@@ -70,6 +75,7 @@ class Parameters:
         self.sizes: Dict[int, int] = {}
         self.unit_gradients: List[int] = []
         self.compression = 1
+        self._home = mx.cpu()  # the context of buffers that are made before a push
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
@@ -89,17 +95,17 @@ class Parameters:
     def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
         """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
         gradient = self._keys.gradient(key)
-        parts = self._layout.slices.get(key, ())
+        parts = self.layout.slices.get(key, ())
         buffer, arrays = self._made.pop(key, (None, []))
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
             buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
         # Only a parameter whose gradients are plain: others have to be copied as a whole.
         chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
-        keys = self._layout.keys_of(key)
-        if self._layout.is_late(key):
+        keys = self.layout.keys_of(key)
+        if self.layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
         units = [
-            self._new_unit(name, array, gradient, *self._layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
+            self._new_unit(name, array, gradient, *self.layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
         ]
         self.unit_gradients += [gradient] * len(units)
         self.names[gradient] = str(key)
@@ -149,10 +155,14 @@ class Parameters:
         reducer.push(key, sources, priority)
         reducer.pull(key, total, priority)
 
-    def make(self, key: Key, sample: mx.nd.NDArray, parts: Sequence[Slice]) -> Arrays:
-        """The buffer of a parameter before its first push, where another gradient, ``sample``, is."""
+    def gradients_are_like(self, sample: mx.nd.NDArray) -> None:
+        """Gradients that will be pushed are on the same device as this one."""
+        self._home = _host(sample)
+
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The buffer of a parameter before its first push."""
         shape = self._keys.shapes[key]
-        self._made[key] = new_arrays(shape.shape, shape.dtype, _host(sample), parts)
+        self._made[key] = new_arrays(shape.shape, shape.dtype, self._home, parts)
         return self._made[key]
 
     def pushed_in(self, iteration: int) -> Set[str]:
@@ -162,12 +172,52 @@ class Parameters:
     def places(self) -> List[Tuple[int, int, int]]:
         """Each unit with its rank and position in the orders of the layout."""
         return [
-            (unit, *self._layout.order_of(key, part))
-            for key, parameter in self._by_key.items()
-            for part, unit in enumerate(parameter.units)
+            (unit, *self.layout.order_of(key, part)) for key, parameter in self._by_key.items() for part, unit in enumerate(parameter.units)
         ]
 
 
 def _host(sample: mx.nd.NDArray) -> mx.Context:
-    """Where the buffer for an array is: in the host's memory, in that which its device copies to fast."""
+    """Where the buffer for an array is: in host memory, for a GPU in pinned memory, to which it copies fast."""
     return mx.cpu() if sample.context.device_type.startswith("cpu") else mx.cpu_pinned(0)
+
+
+def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
+    """An array over the same memory, with an engine variable of its own: ops on it do not wait for ops on the original.
+
+    Through DLPack's C functions: the Python ones would wait for the original's pending ops.
+    """
+    managed, handle = ctypes.c_void_p(), NDArrayHandle()
+    check_call(mx.base._LIB.MXNDArrayToDLPack(array.handle, ctypes.byref(managed)))
+    check_call(mx.base._LIB.MXNDArrayFromDLPackEx(managed, ctypes.c_bool(False), ctypes.byref(handle)))
+    return mx.nd.NDArray(handle)
+
+
+def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: Sequence[Slice]) -> Arrays:
+    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if there are none."""
+    buffer = mx.nd.empty(shape, ctx=context, dtype=dtype)
+    if not parts:
+        return buffer, [buffer]
+    flat = buffer.reshape((-1,))
+    return buffer, [alias(flat[part.start : part.stop]) for part in parts]
+
+
+def new_chunks(buffer: mx.nd.NDArray, units: Sequence[mx.nd.NDArray], parts: Sequence[Slice], least: int) -> List[Chunk]:
+    """The units of a buffer, in the order of ``parts``, in chunks of ``least`` bytes or more; none if one chunk would have them all."""
+    counts = together([shape_of(unit).bytes for unit in units], least)
+    if len(counts) < 2:
+        return []
+    flat = buffer.reshape((-1,))
+    chunks: List[Chunk] = []
+    first = 0
+    for number in counts:
+        start, stop = parts[first].start, parts[first + number - 1].stop
+        chunks.append((units[first] if number == 1 else alias(flat[start:stop]), number, start, stop))
+        first += number
+    return chunks
+
+
+def flat_parts(array: mx.nd.NDArray, chunks: Sequence[Chunk]) -> List[mx.nd.NDArray]:
+    """The elements of each chunk, in the memory of an array that is known to be plain."""
+    with mx.autograd.pause():
+        flat = array.reshape((-1,))
+        return [flat[start:stop] for _, _, start, stop in chunks]

@@ -56,7 +56,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     ----------
     inner : the user's optimizer.
     parameters : number of the parameter for each slice's number. Numbers not in it are the parameters themselves.
-    service : numbers of keys through which workers agree: what is pushed is stored, summed up, and no update.
+    service : numbers of the keys for messages between workers: the servers store the sum of what is pushed, and update nothing.
     probes : numbers of keys with which they measure what a message costs: updated by a copy of ``inner``, which takes as long and
         changes nothing.
     first : the first number that prophet_mx made keys of, ``last`` the last: later keys of the caller count from ``first`` on, as

@@ -1,6 +1,6 @@
 """What is taken to be equal on all workers, unlike on one: the right result, or an error that names it. Never a hang.
 
-More ways in which keys differ are in tests/unit/mxnet/test_disagreement.py, without processes; settings are in
+More ways in which keys differ are in tests/unit/mxnet/test_negotiation.py, without processes; settings are in
 test_settings_on_one_worker.py.
 """
 

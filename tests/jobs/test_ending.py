@@ -9,7 +9,7 @@ import gc, threading, time
 from unittest import mock
 import mxnet as mx
 from prophet_mx import ScheduledKVStore
-from prophet_mx.mxnet import process_exit
+from prophet_mx.mxnet import lifecycle
 
 handlers = threading.Lock()             # as of a log handler
 
@@ -46,7 +46,7 @@ def collected(name):
 
 def over():
     until = time.monotonic() + 10
-    while (held or process_exit._handed_over) and time.monotonic() < until:
+    while (held or lifecycle._handed_over) and time.monotonic() < until:
         time.sleep(0.01)
 
 class Slow:                             # is finalised before what it refers to
@@ -88,9 +88,9 @@ def test_a_store_ends_once_and_the_collector_never_waits_for_it():
 ENDED = """
 import atexit, code, sys
 import mxnet
-from prophet_mx.mxnet import process_exit
+from prophet_mx.mxnet import lifecycle
 
-atexit.register(lambda: print("ended by", process_exit._ended_by()))
+atexit.register(lambda: print("ended by", lifecycle._ended_by()))
 
 def fails():
     return 1 / 0

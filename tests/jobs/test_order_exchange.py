@@ -21,7 +21,7 @@ for name, weight in zip(names, weights):
     kv.init(name, weight)
 for iteration in range(24):
     if "fails" in sys.argv and kv.rank == 1 and iteration == 5:
-        order_exchange.encoded = mock.Mock(side_effect=mx.base.MXNetError)      # before its first message
+        order_exchange.encoded_orders = mock.Mock(side_effect=mx.base.MXNetError)      # before its first message
     for i in reversed(range(6)):
         if kv.rank == 1:
             time.sleep(0.002)                   # one worker is slower

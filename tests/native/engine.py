@@ -12,7 +12,7 @@ import mxnet as mx
 
 from prophet_mx import _core
 from prophet_mx.mxnet.api import bind
-from prophet_mx.mxnet.arrays import alias
+from prophet_mx.mxnet.parameters import alias
 
 SHAPES = [(1,), (300,), (7,), (2500,), (64,), (1000,)]
 

@@ -6,7 +6,7 @@ import pytest
 
 from prophet_mx import Config, ConfigError
 from prophet_mx._core import Scheduler
-from prophet_mx.mxnet.shared_settings import adopted, differences, encoded
+from prophet_mx.mxnet.meeting import adopted, differences, encoded_settings
 from prophet_mx.planning.unit_sizes import unit_bytes
 from prophet_mx.policies import POLICIES, Policy, Window, add
 from prophet_mx.sizes import LARGEST_UNIT, Traffic
@@ -37,9 +37,9 @@ def test_units_leave_in_the_order_of_the_policy(toy):
 
 def test_a_job_takes_an_added_policy_and_tells_a_worker_that_lacks_it(toy):
     config = Config(policy="toy")
-    shared = encoded(config)
+    shared = encoded_settings(config)
     assert adopted(Config(), shared) == (config, None) and unit_bytes("toy", Traffic([1])) == 5000
-    assert adopted(config, encoded(Config(policy="off")))[0].policy == "off"
+    assert adopted(config, encoded_settings(Config(policy="off")))[0].policy == "off"
     del POLICIES["toy"]
     for own in ("fifo", "off"):
         until_it_ends, error = adopted(Config(policy=own), shared)
@@ -68,5 +68,5 @@ def test_a_wrong_row_is_refused(wrong):
 @pytest.mark.parametrize("unit", [None, 4, 2**24 + 1, LARGEST_UNIT - 1])
 def test_a_worker_of_the_same_settings_is_told_of_no_difference(unit):
     config = Config(unit=unit)
-    shared, error = adopted(config, json.loads(json.dumps(encoded(config))))
+    shared, error = adopted(config, json.loads(json.dumps(encoded_settings(config))))
     assert differences(config, shared) == "" and shared.unit == unit and error is None

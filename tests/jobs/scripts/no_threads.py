@@ -13,7 +13,7 @@ import mxnet as mx
 import psutil
 
 from prophet_mx import KVStoreError, ScheduledKVStore
-from prophet_mx.mxnet import data_path, process_exit
+from prophet_mx.mxnet import data_path, lifecycle
 
 refused = set()  # names of threads
 start = threading.Thread.start
@@ -61,7 +61,7 @@ def no_alarm(*arguments):
 
 def main(folder, port):
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
-    threading.Thread.start, data_path._core.Driver, process_exit._core.alarm = started, Driver, no_alarm
+    threading.Thread.start, data_path._core.Driver, lifecycle._core.alarm = started, Driver, no_alarm
     plain = mx.kv.create("dist_sync")
     settings = {"timeline": f"{folder}/trace.json", "metrics_port": port, "drain": "nic"}
     before = threading.enumerate()

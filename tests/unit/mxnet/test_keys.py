@@ -41,3 +41,9 @@ def test_own_keys_are_new_and_can_be_placed_wherever_the_caller_s_are(numbers, c
     assert len(set(own)) == count and not set(own) & set(numbers) and max(own) <= MAX_KEY
     assert [key for key in own if as_in_mxnet(key, 3) < 0] == []
     assert count < 30 or len({book.server_of(key, 3) for key in own}) == 3
+
+
+def test_int_keys_of_a_worker_do_not_meet_its_service_keys():
+    book = KeyBook(2, SMALL)
+    book.add(2 * 10**9, SMALL_SHAPE)
+    assert not set(book.new_keys(3)) & {2 * 10**9} and book.is_own(2 * 10**9)

@@ -1,8 +1,10 @@
 """Stores that are wrapped without a job."""
 
 import mxnet as mx
+import pytest
 
-from prophet_mx import ScheduledKVStore
+from prophet_mx import KVStoreError, ScheduledKVStore
+from prophet_mx.mxnet import store
 
 
 def test_a_local_store_passes_through_and_says_so_once(caplog):
@@ -17,3 +19,20 @@ def test_a_local_store_passes_through_and_says_so_once(caplog):
     assert [record.getMessage() for record in caplog.records if record.name == "prophet_mx"] == [
         "gradient traffic is not scheduled: the store is 'local', not dist_sync"
     ]
+
+
+def test_a_store_that_could_not_agree_never_sends_a_gradient(monkeypatch):
+    """Even if this worker's own settings schedule nothing: no other worker would answer."""
+
+    def refused(*_):
+        raise KVStoreError("unlike rank 0")
+
+    monkeypatch.setattr(store, "is_synchronous", lambda plain: True)
+    monkeypatch.setattr(store, "negotiate", refused)
+    kv, out = ScheduledKVStore(mx.kv.create("local"), policy="off"), mx.nd.zeros((4,))
+    kv.init("a", mx.nd.ones((4,)))
+    for send in (kv.push, kv.push, kv.pushpull):
+        with pytest.raises(KVStoreError, match="unlike rank 0"):
+            send("a", mx.nd.ones((4,)) * 5)
+    kv.pull("a", out=out)
+    assert (out == 1).asnumpy().all()

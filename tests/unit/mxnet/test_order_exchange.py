@@ -1,5 +1,6 @@
 """The messages in which rank 0 tells the others its orders."""
 
+from types import SimpleNamespace
 from unittest import mock
 
 import mxnet as mx
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from prophet_mx.mxnet import order_exchange
 from prophet_mx.mxnet.api import bind
-from prophet_mx.mxnet.order_exchange import decoded, encoded
+from prophet_mx.mxnet.order_exchange import decoded_orders, encoded_orders
 from prophet_mx.planning.orders import Orders
 
 
@@ -18,19 +19,19 @@ from prophet_mx.planning.orders import Orders
 def test_what_rank_0_sends_arrives_however_many_send_nothing(places):
     orders = Orders(*places)
     units = len(orders.ranks)
-    assert decoded(encoded(orders, units) + 3 * encoded(None, units)) == orders
-    assert decoded(encoded(None, units)) is None
-    assert encoded(orders, units).dtype == np.float32
+    assert decoded_orders(encoded_orders(orders, units) + 3 * encoded_orders(None, units)) == orders
+    assert decoded_orders(encoded_orders(None, units)) is None
+    assert encoded_orders(orders, units).dtype == np.float32
 
 
-@pytest.mark.parametrize("part", ["encoded", "decoded", "mx.nd.array", "_core.Arrival"])
+@pytest.mark.parametrize("part", ["encoded_orders", "decoded_orders", "mx.nd.array", "_core.Arrival"])
 def test_an_exchange_that_fails_sends_as_many_messages_as_one_that_does_not(monkeypatch, part):
     """A worker with one message less than the others, or with one more, would spoil every later sum."""
 
     def messages():
         sent, failures = [], 0
-        monkeypatch.setattr(order_exchange.KVStore, "pushpull", lambda store, key, value, out: sent.append((push, value.asnumpy())))
-        exchange = order_exchange.OrderExchange(None, 0, 2, 3)
+        plain = SimpleNamespace(pushpull=lambda key, value, out: sent.append((push, value.asnumpy())))
+        exchange = order_exchange.OrderExchange(plain, 0, 2, 3)
         for push in range(1, 120):
             if push == fails:
                 monkeypatch.setattr(f"prophet_mx.mxnet.order_exchange.{part}", mock.Mock(side_effect=MemoryError))

@@ -1,4 +1,4 @@
-"""Errors that are also MXNet's."""
+"""Errors of wrong arguments that are also MXNet's."""
 
 import copy
 import pickle
@@ -7,9 +7,9 @@ import prophet_mx
 
 
 def test_errors_that_are_also_mxnet_s_can_be_copied_and_pickled():
-    from prophet_mx.mxnet import errors
+    from prophet_mx.mxnet import arguments
 
-    kinds = [kind for kind in vars(errors).values() if getattr(kind, "__module__", "") == errors.__name__]
+    kinds = [kind for kind in vars(arguments).values() if isinstance(kind, type) and kind.__module__ == arguments.__name__]
     assert len(kinds) == 5
     for kind in kinds:
         error = kind("key 'a' is already initialised")

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from prophet_mx.mxnet.deferred_signals import deferred_signals
+from prophet_mx.mxnet.lifecycle import deferred_signals
 
 
 class StopError(Exception):

@@ -1,4 +1,4 @@
-"""How a process with scheduled stores ends, whichever way it does, and what its forks inherit.
+"""How scheduling ends, with the first internal error or with its process, what forks inherit, and what no signal may interrupt.
 
 MXNet drops ops that are still queued when it shuts down, and waits for the other workers while it frees a store. So everything held is
 released first, what was pushed is waited for, and from then on an alarm without Python names the processes that it waits for.
@@ -9,31 +9,114 @@ import atexit
 import gc
 import logging
 import os
+import signal
 import sys
 import threading
 import time
 import weakref
-from typing import Any, Dict, List, Optional, Type
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Type, Union
 
 import mxnet as mx
-from mxnet.base import _LIB, check_call
 
 from .. import _core
+from ..config import Config
 from ..exit_codes import EXIT_STALLED
+from ..monitoring.watchdog import Watchdog
 from ..threads import in_own_thread
-from .data_path import ScheduledPath
+from .api import PlainStore
 
 logger = logging.getLogger("prophet_mx")
 
 COLLECTION = 10.0  # seconds for which the exit handler waits, at most, until the garbage collector has ended in another thread
 
-_live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, ScheduledPath]" = weakref.WeakKeyDictionary()
+
+class FailOpen:
+    """Ends scheduling at the first failure of one of our parts: everything held is released, later gradients are not held, and one
+    error in the log says why. The result of training stays that of plain dist_sync: it does not depend on when gradients are sent.
+
+    Call it from any thread, with the part and what was wrong.
+
+    Attributes
+    ----------
+    reason : the first failure in words, '' while there is none.
+    """
+
+    def __init__(self, driver: "_core.Driver") -> None:
+        self._driver = driver
+        self._lock = threading.Lock()
+        self.reason = ""
+
+    def __call__(self, part: str, error: Union[BaseException, str]) -> None:
+        with self._lock:
+            if self.reason:
+                return
+            self.reason = f"{part}: {type(error).__name__}: {error}" if isinstance(error, BaseException) else f"{part}: {error}"
+        self._driver.release_all()
+        logger.error(
+            "scheduling has ended, training continues: an internal error in %s. From now on gradients are sent as they "
+            "become ready, with the same result; please report this",
+            self.reason,
+            exc_info=error if isinstance(error, BaseException) else None,
+        )
+
+
+@contextmanager
+def deferred_signals() -> Iterator[None]:
+    """Inside, the program's signal handlers are not called, Ctrl-C's included. Afterwards each signal that came is raised once, so that
+    what its handler raises comes out of the caller's ``with`` statement, once all is done.
+
+    For what workers do together: it is done as a whole, or the others wait for ever.
+
+    This delays hardly anything: while MXNet waits for other workers, Python calls no handlers either. Handlers run in the main thread, so
+    in any other there is nothing to do.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    came: Dict[int, None] = {}
+    handlers: Dict[int, Any] = {}
+
+    def note(number: int, frame: Optional[FrameType]) -> None:
+        came[number] = None
+
+    try:
+        for number in map(int, signal.valid_signals()):
+            handler = signal.getsignal(number)
+            if callable(handler):  # of Python; not the system's own, nor "ignore"
+                handlers[number] = handler
+                signal.signal(number, note)
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            signal.raise_signal(number)
+
+
+class Path(Protocol):
+    """What the end of a store or of its process needs of a path; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`."""
+
+    config: Config
+    rank: int
+    driver: "_core.Driver"
+    watchdog: Watchdog
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def forked(self) -> bool: ...
+
+
+_live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, Path]" = weakref.WeakKeyDictionary()
 _handed_over: List["_End"] = []  # ends that are not over, of stores whose __del__ could not wait for them
 _collector: Optional[int] = None  # the thread in which the garbage collector runs
 
 
-def attend(store: mx.kvstore.KVStore, path: ScheduledPath) -> None:
-    """From now on, while the store lives and is not let go, the end of the process and its forks take care of its path."""
+def attend(store: mx.kvstore.KVStore, path: Path) -> None:
+    """From now on, the end of the process and its forks take care of a store's path, until the store is freed or let go."""
     _live[store] = path
 
 
@@ -42,19 +125,14 @@ def let_go(store: mx.kvstore.KVStore) -> None:
     _live.pop(store, None)
 
 
-def leave_alone(handle: mx.base.KVStoreHandle) -> None:
-    """When this store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""
-    check_call(_LIB.MXKVStoreSetBarrierBeforeExit(handle, 0))
-
-
-def end(path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
+def end(path: Path, plain: PlainStore) -> None:
     """The end of a store without references: its path is stopped and its handle freed, which waits for other workers.
 
     The thread that drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the
     middle of anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which
     one of the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
     """
-    ending = _End(path, handle)
+    ending = _End(path, plain)
     if _collector != threading.get_ident() and not in_own_thread():
         ending.carry_out()
         return
@@ -71,9 +149,9 @@ class _End:
     Contract: uses none of the path's arrays. The collector may have freed them, as it finalises all that is garbage together.
     """
 
-    def __init__(self, path: ScheduledPath, handle: mx.base.KVStoreHandle) -> None:
-        self.path: Optional[ScheduledPath] = path  # until it is over
-        self._handle = handle
+    def __init__(self, path: Path, plain: PlainStore) -> None:
+        self.path: Optional[Path] = path  # until it is over
+        self._plain = plain
         self._lock = threading.Lock()
 
     def carry_out(self) -> None:
@@ -84,9 +162,9 @@ class _End:
             self.path.stop()
             try:
                 if self.path.watchdog.scheduler_gone:
-                    leave_alone(self._handle)
+                    self._plain.leave_alone()
                 with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
-                    check_call(_LIB.MXKVStoreFree(self._handle))
+                    self._plain.free()
             finally:
                 self.path.watchdog.close()
                 self.path = None
@@ -111,7 +189,7 @@ def _at_exit() -> None:
             if ended_by is not None:
                 path.watchdog.hurry(code)
             if ended_by is not None or path.watchdog.scheduler_gone:
-                leave_alone(store.handle)
+                PlainStore(store.handle).leave_alone()
         mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("error at exit: %s", error)
@@ -153,8 +231,8 @@ def _await_handed_over(code: Optional[int]) -> None:
         ending.carry_out()
 
 
-def _set_alarms(path: ScheduledPath) -> None:
-    """No Python thread may live until MXNet has ended: it waits for the other workers then."""
+def _set_alarms(path: Path) -> None:
+    """MXNet waits for the other workers as it ends, when no Python thread may be left to say so."""
     warn, abort = path.config.stall_warn, path.config.stall_abort
     text = (
         f"prophet_mx: worker {path.rank} has ended and is still waiting for the others after %g s: a worker that has not ended is slow, "

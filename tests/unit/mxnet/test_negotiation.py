@@ -1,5 +1,5 @@
-"""Workers that have made different keys: all take rank 0's, or an error on all of them names the first difference. Never does one of them
-wait for another that has given up."""
+"""The first push. Workers that have made different keys: all take rank 0's, or an error on all of them names the first difference. Never
+does one of them wait for another that has given up."""
 
 import threading
 
@@ -8,12 +8,30 @@ import numpy as np
 import pytest
 
 from prophet_mx import Config, ConfigError, KVStoreError
-from prophet_mx.mxnet.agreement import Agreeing
-from prophet_mx.mxnet.arrays import new_arrays, shape_of
-from prophet_mx.mxnet.fixed_layout import FixedLayout
-from prophet_mx.mxnet.keys import KeyBook
+from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape, shape_of
+from prophet_mx.mxnet.negotiation import negotiate
+from prophet_mx.mxnet.parameters import new_arrays
 from prophet_mx.policies import POLICIES
-from support.stores import run_workers
+from prophet_mx.simulation.layout import Unit, make_units
+from support.profiles import make_profile
+from support.stores import Servers, Store, run_workers
+
+
+class Side:
+    """What a worker brings in: no profile."""
+
+    profiled = False
+
+    def __init__(self, book):
+        self.book = book
+
+    def measured(self, rate, message, unit):
+        pass
+
+    def make(self, key, parts):
+        shape = self.book.shapes[key]
+        return new_arrays(shape.shape, shape.dtype, mx.cpu(), parts)
+
 
 UNIT = 800  # bytes: two slices of each of the larger arrays
 SETTINGS = Config.read(bandwidth=1e8, message_cost=1e-4, unit=UNIT)[0]
@@ -41,16 +59,9 @@ class Worker:
                 book.add(key, shape_of(value) if value.stype == "default" else None)
                 book.calls += calls or book.calls == 0
         book.gradient(self.keys[0][0] if self.first is None else self.first)
-        agreeing = Agreeing(store, book, False)
-        scheduled, config = agreeing.settings(self.settings, self.settings.policy != "off", None)
-        if not scheduled:
+        layout = negotiate(store, book, self.settings, None, False, self.settings.policy != "off", lambda config, alike: Side(book))
+        if not layout.scheduled:
             return None
-        slices = agreeing.slices(agreeing.agree(config, None, False).unit)
-        layout = FixedLayout(book)
-        shapes = book.shapes
-        keys = agreeing.make_slices(slices, None, lambda key: new_arrays(shapes[key].shape, shapes[key].dtype, mx.cpu(), slices[key]))
-        layout.fix(slices, keys)
-        agreeing.settle()
         for key, _ in self.keys:
             book.gradient(key)
         return {
@@ -155,7 +166,7 @@ def test_a_policy_that_one_worker_lacks_is_an_error_on_all(monkeypatch):
     fine, lacking = Worker([1, 2], settings=toy), Worker([2, 1])
 
     lacks = threading.local()
-    monkeypatch.setattr("prophet_mx.mxnet.shared_settings.settings", lambda: getattr(lacks, "known", ("prophet", "toy", "off")))
+    monkeypatch.setattr("prophet_mx.mxnet.meeting.settings", lambda: getattr(lacks, "known", ("prophet", "toy", "off")))
 
     def work(store):
         if store.rank == 1:
@@ -174,17 +185,28 @@ def test_if_rank_0_schedules_nothing_no_keys_are_compared():
     assert meet(Worker("abc", settings=off), Worker("acb")) == [None, None]
 
 
-def test_int_keys_of_a_worker_do_not_meet_its_service_keys():
-    book = KeyBook(2, 10**6)
-    book.add(2 * 10**9, shape_of(zeros((3,))))
-    assert not set(book.new_keys(3)) & {2 * 10**9} and book.is_own(2 * 10**9)
+@pytest.mark.parametrize("servers", [1, 2, 3, 8])
+@pytest.mark.parametrize("texts", [True, False])
+def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
+    """Weights are whole, and with two servers all on the first: the slices of the last gradient make up for it."""
+    sizes = [120_000, 400] * 8 + [4_000_000, 80, 1_000_000, 120_000]
+    profile = make_profile(sizes, [0.0] * len(sizes), [0.0] * len(sizes))
+    book = KeyBook(servers, 10**6)
+    names = [gradient.name if texts else index for index, gradient in enumerate(profile.gradients)]
+    for name, size in zip(names, sizes):
+        book.add(name, Shape((size // 4,), np.float32, size // 4, size))
+    store = Store(Servers(1), 0)
+    store.init(names, [mx.nd.zeros((size // 4,)) for size in sizes])
+    layout = negotiate(store, book, Config.read(bandwidth=1e8, unit=100_000)[0], None, False, True, lambda config, alike: Side(book))
 
-
-def test_late_keys_have_places_of_their_own_that_do_not_depend_on_first_use():
-    layouts = []
-    for order in ([7, 2, "late", "w"], ["w", "late", 2, 7]):
-        layout = FixedLayout(book := KeyBook(1, 10**6))
-        for key in order:
-            book.gradient(key)
-        layouts.append([layout.order_of(key, 0)[1] for key in (2, 7, "w", "late")])
-    assert layouts[0] == layouts[1] and len(set(layouts[0])) == 4 and np.diff(layouts[0][:2]) > 0
+    numbers = store.numbers
+    units = [
+        Unit(index, 4 * store.servers.values[numbers[key]].size, numbers[key] * 9973 % servers)
+        for index, (name, size) in enumerate(zip(names, sizes))
+        for key in layout.keys_of(name)
+    ]
+    assert units == make_units(profile, servers, 100_000)
+    load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
+    assert max(load) - min(load) <= 100_000
+    assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
+    assert not texts or layout.wrapping.last == numbers[layout.order_key]

@@ -1,0 +1,370 @@
+"""The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, share its settings and its
+keys, agree on a layout, make the keys of the slices, and agree on the orders of the units.
+
+At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, service keys that it initialises
+carry its decisions to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the servers
+is sent again, inside the one that knows the slices.
+
+Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
+afterwards all workers follow rank 0's. So the steps that follow never depend on the state of one worker. A worker that cannot follow, as
+its keys are others, still takes all of these steps. At their end it objects, and an error is raised on all workers.
+
+If rank 0 has a profile from an earlier job, the workers also agree on the orders at this moment (see planning/orders.py). Later they cannot
+meet like this: they may call the store in different orders, so one could wait for a message that another sends only after its own; see
+order_exchange.py.
+"""
+
+import json
+import logging
+import pickle
+from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+
+import mxnet as mx
+import numpy as np
+
+from ..config import Config
+from ..errors import KVStoreError, ProphetError
+from ..planning.orders import Orders
+from ..planning.placement import SURE, probes
+from ..planning.unit_sizes import unit_bytes
+from ..planning.units import Slice
+from ..sizes import Traffic
+from ..version import __version__
+from .api import NAIVE, PlainStore
+from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
+from .layout import Layout, Wrapping, slices_of
+from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
+from .order_exchange import decoded_orders, encoded_orders
+from .parameters import Arrays
+from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
+
+logger = logging.getLogger("prophet_mx")
+
+
+class Side(Protocol):
+    """What a worker itself contributes once it schedules; see :class:`~prophet_mx.mxnet.data_path.ScheduledPath`. No method may raise: the
+    other workers are waiting."""
+
+    profiled: bool  # it has a profile from an earlier job
+
+    def measured(self, rate: float, message: float, unit: int) -> None:
+        """Take what rank 0 has measured, and the size of a unit that follows from it."""
+
+    def orders(self, layout: Layout) -> Optional[Orders]:
+        """The orders of the layout's units on rank 0, None if it has none; None on all others."""
+
+    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
+        """The arrays from which the slices of a key are made. Called on rank 0 alone."""
+
+
+def negotiate(
+    plain: PlainStore,
+    keys: KeyBook,
+    config: Config,
+    optimizer: Optional[bytes],
+    compressed: bool,
+    schedules: bool,
+    join: Callable[[Config, bool], Side],
+) -> Layout:
+    """All that workers do together at the first push, once. Blocks until all are here.
+
+    Parameters
+    ----------
+    plain : the wrapped store without scheduling.
+    keys, config : this worker's own. If rank 0 schedules, its keys are those of all workers from then on.
+    optimizer : the one that is on the servers, pickled.
+    compressed : whether MXNet compresses gradients.
+    schedules : whether this worker would schedule by its own settings.
+    join : called once if rank 0 schedules, with the settings that hold from then on, and whether this worker has the keys of the others.
+        If it raises a ProphetError, this worker cannot schedule, and leaves.
+
+    Raises
+    ------
+    ProphetError
+        this worker cannot do what rank 0 decided, or the workers have agreed to send nothing.
+    """
+    steps = _Steps(plain, keys, compressed)
+    try:
+        told, shared = steps.settings(config, schedules, optimizer)
+        wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
+        changed = differences(config, shared)
+        if not told["scheduled"] and shared.policy != "off" and schedules:
+            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", plain.rank, NAIVE)
+        elif changed:
+            logger.warning("worker %d: all workers use rank 0's settings: %s", plain.rank, changed)
+        if not told["scheduled"]:
+            return Layout(keys, scheduled=False, wrapping=wrapping)
+        side = join(shared, steps.objection is None)
+    except ProphetError:
+        plain.leave_alone()  # this process can end though the others wait
+        raise
+    return steps.layout(shared, optimizer, side)
+
+
+def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
+    """Whether a text key may be made although the keys of prophet_mx have shifted its number, nobody knows to which. ``optimizer`` is what
+    this store has sent, pickled. Blocks until every worker is here, as making the key does."""
+    return _Steps(plain, keys, compressed).text_may_come(optimizer)
+
+
+class _Steps:
+    """One worker's steps; all workers take the same ones."""
+
+    def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
+        self._plain = plain
+        self._keys = keys
+        self._compressed = compressed
+        self._meeting = Meeting(plain, keys, compressed)
+        self._service: List[Key] = []  # keys for messages between workers
+        self._probes: List[Key] = []  # keys with which it is measured what a message costs
+        self.objection: Optional[ProphetError] = None  # why this worker cannot train with rank 0
+
+    def _tell(self, mine: Sequence[float]) -> List[float]:
+        """Returns rank 0's numbers, as float32. Blocks until every worker is here."""
+        key = self._keys.new_keys(1)[0]
+        numbers = mx.nd.array(mine, dtype=np.float32)
+        self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
+        self._keys.made(key)
+        self._service.append(key)
+        told: List[float] = numbers.asnumpy().tolist()
+        return told
+
+    # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
+
+    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes]) -> Tuple[Dict[str, Any], Config]:
+        """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
+        KVStoreError on this worker alone: it cannot even take the steps that follow."""
+        keys = self._keys
+        wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
+        mine = {
+            "version": __version__,
+            "scheduled": schedules,
+            "wraps": bool(wraps),  # its optimizer is wrapped although nothing is scheduled
+            "complete": keys.complete,
+            "compressed": self._compressed,
+            "settings": encoded_settings(config),
+            "keys": encoded_keys(keys) if schedules else [],
+            "calls": keys.calls,
+        }
+        said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
+        told = json.loads(said)
+        self._service.append(self._meeting.key)
+        if told["scheduled"]:
+            self._check_alike(told)
+        keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
+        config, self.objection = adopted(config, told["settings"])
+        if told["scheduled"]:
+            self._adopt_keys(told["keys"], told["calls"], more)
+            self._meeting.fence()
+        return told, config
+
+    def _check_alike(self, told: Dict[str, Any]) -> None:
+        """The version decides which steps follow, compression how numbers are sent: both must be rank 0's."""
+        if told["version"] != __version__:
+            raise KVStoreError(
+                f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
+            )
+        if told["compressed"] != self._compressed:
+            here, there = ("on", "off") if self._compressed else ("off", "on")
+            raise KVStoreError(
+                f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
+            )
+
+    def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
+        """Take rank 0's keys, which it has made in so many ``calls``."""
+        theirs = decoded_keys(entries)
+        # Keys that rank 0 has not seen made are sent whole, whatever a worker knows of them.
+        if more or self._keys.complete and any(shape for _, shape in theirs):
+            alike = calls == self._keys.calls
+            difference = first_difference(self._keys, theirs, more, alike)
+            if difference:
+                error = KVStoreError(
+                    f"worker {self._plain.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
+                    f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
+                    "wrapped"
+                )
+                if more or not alike:
+                    raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
+                self.objection = self.objection or error
+        self._keys.adopt(theirs)
+
+    # -- optimizers on the servers -------------------------------------------------------------------------------------------
+
+    def pass_through(self, optimizer: Optional[bytes], wraps: bool) -> Optional[Wrapping]:
+        """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
+        servers to which this matters (``wraps``) is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is
+        here."""
+        wrapping = self._wrapping({})
+        if wrapping is None or not wraps:
+            return wrapping
+        self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+        if self._meeting.stored():
+            return wrapping
+        self._send(pickle.loads(optimizer) if optimizer is not None else None)
+        return None
+
+    def text_may_come(self, optimizer: Optional[bytes]) -> bool:
+        """Yes where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none."""
+        alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
+        told = self._tell([alike, 2])  # two elements that are not equal
+        return told[0] > 0 or told[0] == 0 and self._meeting.stored(self._service[-1], len(told))
+
+    def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
+        """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
+        on rank 0 alone."""
+        if optimizer is not None and self._plain.rank == 0:
+            self._plain.set_optimizer(optimizer)
+        self._plain._barrier()
+
+    def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
+        """How to wrap an optimizer, from the service keys so far and the parameter of each slice. None if nobody knows the numbers of our
+        keys, as string keys were made before the store was wrapped: then there are no slices."""
+        numbers = [self._keys.number(key) for key in self._service]
+        service = [number for number in numbers if number is not None]
+        if len(service) < len(numbers):
+            return None
+        measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
+        last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
+        return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
+
+    def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
+        """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
+        alike, if it does not."""
+        if wrapping is not None:
+            self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+            if self._keys.shapes and not self._meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
+                raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
+
+    # -- the layout ----------------------------------------------------------------------------------------------------------
+
+    def layout(self, config: Config, optimizer: Optional[bytes], side: Side) -> Layout:
+        """Agree on the layout, under rank 0's settings. Blocks until every worker is here. KVStoreError, on all workers alike, if the
+        servers take our keys for parameters, or if a worker objects."""
+        # Rank 0's decisions; what the other ranks find here is not used.
+        ordered, obstacle = self._obstacle(optimizer)
+        in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
+        measured = config.bandwidth or rate(self._plain, self._keys, not self.objection)
+        message = config.message_cost or (self._message(optimizer) if measures else 0.0)
+        sizes = [shape.bytes for shape in self._keys.shapes.values()]
+        traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers)
+        unit = unit_bytes(config.policy, traffic, config.unit)
+        if unit and not ordered:
+            self._say_whole(obstacle)
+        profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
+        told = self._tell([0 if obstacle else unit, measured, message, profiled])
+        unit, measured, message = int(told[0]), told[1], told[2]
+        side.measured(measured, message, unit)
+        slices, obstacle = slices_of(self._keys, unit)
+        self._say_whole(obstacle)
+        slice_keys, order_key, wrapping = self._make_slices(slices, optimizer, side.make)
+        # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
+        exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
+        layout = Layout(
+            self._keys,
+            scheduled=not in_order,
+            wrapping=wrapping,
+            unit=unit,
+            message=message,
+            slices=slices,
+            slice_keys=slice_keys,
+            order_key=order_key if exchanges else None,
+            known=dict.fromkeys(self._keys.shapes),
+        )
+        if told[3]:  # never so if in_order
+            orders = self._agree_orders(side.orders(layout), order_key, len(layout.units()))
+            layout = layout if orders is None else layout.ordered(orders)
+        self._settle(wrapping is not None)
+        return layout
+
+    def _say_whole(self, obstacle: str) -> None:
+        if obstacle and self._plain.rank == 0:
+            logger.warning("large gradients are not sliced: %s", obstacle)
+
+    def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
+        """Whether the optimizer on the servers depends on the order in which keys are updated, and why gradients must stay whole, ''
+        if they need not."""
+        optimizer = None if pickled is None else pickle.loads(pickled)
+        name = type(optimizer).__name__
+        if optimizer is not None and order_matters(optimizer):
+            if self._plain.rank == 0:
+                logger.warning(
+                    "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
+                    "updated, so that order is kept",
+                    name,
+                )
+            return True, f"the result of {name} depends on the order of updates"
+        if self._compressed:
+            return False, "gradient compression is on"
+        if not (self._keys.complete and self._keys.shapes):
+            return False, "keys were made before the store was wrapped"
+        return False, "" if optimizer is None or slicing_allowed(optimizer) else f"{name} is not known to be exact on slices"
+
+    def _room_for_probes(self) -> bool:
+        """Whether MXNet can surely place the probes."""
+        return self._keys.servers == 1 or not self._keys.texts or self._keys.count + probes(self._keys.servers) < SURE
+
+    def _message(self, optimizer: Optional[bytes]) -> float:
+        """Seconds that a message takes, measured with keys that are made for it. Blocks until every worker is here."""
+        self._probes = self._keys.new_keys(probes(self._keys.servers))
+        self._plain.init(self._probes, [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in self._probes])
+        for key in self._probes:
+            self._keys.made(key)
+        self._prepare(self._wrapping({}), optimizer)
+        return message_seconds(self._plain, self._probes)
+
+    def _make_slices(
+        self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes], arrays: Callable[[Key, Sequence[Slice]], Arrays]
+    ) -> Tuple[Dict[Key, List[Key]], Key, Optional[Wrapping]]:
+        """Make a key for each slice, with the servers' value, and one for orders, and see to it that the optimizer knows them. Blocks until
+        every worker is here. Returns these keys, and how optimizers are wrapped.
+
+        ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
+        slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
+        for parameters.
+        """
+        shapes = self._keys.shapes
+        widths = {key: shapes[key].bytes // shapes[key].elements for key in slices}
+        names, made = self._keys.slice_keys(
+            [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts],
+            [key for key in shapes if key not in slices],
+        )
+        order_key = made[-1]
+        supply = iter(names)
+        slice_keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
+        values: Dict[Key, mx.nd.NDArray] = {}
+        for key, parts in slices.items():
+            if self._plain.rank == 0:
+                value, own = arrays(key, parts)
+                self._plain.pull(key, value)
+                value.wait_to_read()  # the slices have engine variables of their own
+            else:  # the store takes rank 0's values; these never get memory
+                own = [mx.nd.empty((part.stop - part.start,), dtype=shapes[key].dtype) for part in parts]
+            values.update(zip(slice_keys[key], own))
+        units = sum(len(slices.get(key, (key,))) for key in shapes)
+        values[order_key] = mx.nd.zeros((2 * units + 1,))
+        spare = mx.nd.zeros((1,))
+        self._plain.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
+        for name in made:
+            self._keys.made(name)
+        self._service.append(order_key)
+        number = self._keys.number
+        numbers = ((number(name), number(key)) for key, names in slice_keys.items() for name in names)
+        wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
+        self._prepare(wrapping, optimizer)
+        return slice_keys, order_key, wrapping
+
+    def _agree_orders(self, mine: Optional[Orders], key: Key, units: int) -> Optional[Orders]:
+        """Rank 0's orders of the layout's units; None if rank 0 has none, as all other workers do. Blocks until every worker is here."""
+        array = mx.nd.array(encoded_orders(mine, units))
+        self._plain.pushpull(key, array, array)
+        return decoded_orders(array.asnumpy())
+
+    def _settle(self, numbered: bool) -> None:
+        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
+        numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
+        can_hear = numbered and self._keys.shapes
+        heard = self._meeting.objections(str(self.objection or "")) if can_hear else None
+        if self.objection is not None:
+            raise self.objection
+        if heard is not None:
+            raise KVStoreError(f"told by worker {heard[0]}: {heard[1]}")

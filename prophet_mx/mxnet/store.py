@@ -1,0 +1,304 @@
+"""A store that was taken over: its handle, its keys, its optimizer, and the meeting of all workers at their first push."""
+
+import logging
+import os
+import pickle
+from contextlib import ExitStack, nullcontext
+from enum import Enum
+from typing import Any, ContextManager, Dict, Optional
+
+import mxnet as mx
+from mxnet.base import KVStoreHandle
+from mxnet.kvstore import KVStore
+
+from ..config import Config
+from ..errors import ConfigError, KVStoreError
+from ..monitoring.metrics import set_up_logging
+from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
+from .arguments import as_list, check_compression, check_init, checked_priority, pickled_optimizer
+from .data_path import ScheduledPath
+from .keys import MEETING_INTS, KeyBook, shape_of
+from .layout import Wrapping
+from .lifecycle import attend, deferred_signals, end, let_go
+from .negotiation import negotiate, text_may_come
+from .slice_optimizer import may_know_numbers, slicing_allowed
+
+logger = logging.getLogger("prophet_mx")
+
+COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
+
+
+class Mode(Enum):
+    """What a store does with a gradient."""
+
+    PLAIN = "hands it to MXNet; workers of such a store never meet"
+    UNMET = "meets the other workers first"
+    SCHEDULED = "sends it when the scheduler says so"
+    UNSCHEDULED = "hands it to MXNet, as all workers do"
+    REFUSED = "raises an error, as the workers could not agree"
+
+
+class WrappedStore(KVStore):
+    """All of a :class:`~prophet_mx.ScheduledKVStore` but what it does with gradients; its parameters and errors are described there.
+
+    ``_path`` is there in the mode SCHEDULED. In UNMET and REFUSED it is if this worker schedules by its own settings, or has begun to.
+    """
+
+    _mode: Mode
+    automatic = False  # made by prophet_mx.mxnet.automatic: the script may still wrap it itself, as if it were a plain store
+
+    def __init__(self, kv: KVStore, settings: Dict[str, Any]) -> None:
+        # First: __del__ runs also when this raises, and must find a handle that is safe to free.
+        self.handle = KVStoreHandle()
+        self._path: Optional[ScheduledPath] = None
+        self._config, notes = Config.read(**settings)
+        set_up_logging(self._config)
+        if isinstance(kv, WrappedStore):
+            if not kv.automatic or kv._mode not in (Mode.PLAIN, Mode.UNMET):
+                raise KVStoreError("this store is already a ScheduledKVStore; wrap it once")
+            kv.close()  # for what it holds open; it stays a store until this one takes over
+        if not isinstance(kv, KVStore):
+            raise KVStoreError(f"ScheduledKVStore wraps a store made by mx.kv.create, not {type(kv).__name__}")
+        if not kv.handle:
+            raise KVStoreError("this store is already wrapped; use the ScheduledKVStore that wraps it")
+        reason = why_unscheduled(kv, self._config)
+        # What can fail comes before the wrapper takes over the store.
+        keys = KeyBook(_environment_int("DMLC_NUM_SERVER", 1), _environment_int(BIGARRAY_VARIABLE, BIGARRAY_BOUND))
+        path = None
+        if not reason:
+            bind()
+            path = ScheduledPath(kv, self._config, keys)
+            path.start()
+        self._take_over(kv._given_back() if isinstance(kv, WrappedStore) else kv)
+        if "dist" in self.type:
+            refuse_another()
+        self._path = path
+        if notes and self.rank == 0:
+            logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
+        self._plain = PlainStore(self.handle)
+        self._keys = keys
+        self._optimizer: Optional[bytes] = None  # as it was when it was set
+        self._wrapping: Optional[Wrapping] = None  # of optimizers, once the workers have met
+        self._compression = 1  # factor by which MXNet makes gradients smaller
+        self._shifted = False  # whether a text key has another number than without the wrapper
+        self._mode = Mode.UNMET if is_synchronous(self) else Mode.PLAIN
+        self._refused = ""  # why nothing may be sent
+        if path is None:
+            level = logging.INFO if self._config.policy == "off" else logging.WARNING
+            logger.log(level, "gradient traffic is not scheduled: %s", reason)
+            if self._config.timeline:
+                logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
+            return
+        attend(self, path)
+
+    def _take_over(self, kv: KVStore) -> None:
+        """Become the sole owner of the store's handle: two owners would free it twice."""
+        super().__init__(kv.handle)
+        kv.handle = KVStoreHandle()
+        self._updater = kv._updater
+        self._updater_func = kv._updater_func
+        self._str_updater_func = kv._str_updater_func
+
+    def _given_back(self) -> KVStore:
+        """The plain store again, of one that was closed; this one is then of no more use."""
+        self._path = None
+        let_go(self)
+        plain = KVStore(self.handle)
+        self.handle = KVStoreHandle()
+        plain._updater, plain._updater_func, plain._str_updater_func = self._updater, self._updater_func, self._str_updater_func
+        return plain
+
+    # -- keys ----------------------------------------------------------------------------------------------------------------
+
+    def init(self, key: Any, value: Any) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._path is not None:
+            check_init(self._keys, key, value)
+        self._check_new(key)
+        with self._watched("the other workers, which must initialise this key as well"):
+            super().init(key, value)
+        self._register(key, value)
+
+    def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.broadcast`; KVStoreError, before anything is sent, if the arguments are wrong."""
+        if self._path is not None:
+            check_init(self._keys, key, value, out)
+            priority = checked_priority(priority)
+        self._check_new(key)
+        with self._watched("the other workers, which must initialise this key as well"):
+            super().broadcast(key, value, out, priority)
+        self._register(key, value)
+
+    def _check_new(self, key: Any) -> None:
+        """Keys of prophet_mx must not be made by the caller: those with which workers begin to agree, and, once they have met, the others,
+        even if nothing is scheduled. These also shift the number of a new string key, which is right only if the optimizer on the servers
+        knows them."""
+        if self._mode is Mode.PLAIN:
+            return
+        names = as_list(key)
+        for name in names:
+            if isinstance(name, (str, int)) and self._keys.is_own(name):
+                raise KVStoreError(
+                    f"key {name!r} is taken: prophet_mx makes it for itself; use another one"
+                    + ("" if name in MEETING_INTS else ", or make it before the first push")
+                )
+        if self._mode is not Mode.UNMET and self._wrapping is None and names and isinstance(names[0], str):
+            self._check_shifted(names[0])
+
+    def _check_shifted(self, name: str) -> None:
+        """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until
+        every worker is here, as making the key does."""
+        with deferred_signals():
+            may_come = text_may_come(self._plain, self._keys, self._compression != 1, self._optimizer)
+        self._shifted = self._shifted or may_come
+        if not may_come:
+            raise KVStoreError(
+                f"key {name!r:.80} cannot be added: other keys were initialised before wrapping, and the optimizer on the servers may take "
+                "its number for another parameter's; wrap the store before the first key, or initialise this one before the first push"
+            )
+
+    def _barrier(self) -> None:
+        with self._watched("the other workers at a barrier"):
+            super()._barrier()
+
+    def _watched(self, what: str) -> ContextManager[None]:
+        """A context in which the watchdog counts the time that the caller waits for this."""
+        return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
+
+    def _register(self, key: Any, value: Any) -> None:
+        self._keys.calls += 1
+        for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
+            array = as_list(arrays)[0]
+            self._keys.add(name, shape_of(array) if array.stype == "default" else None)
+
+    def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.set_optimizer`.
+
+        Raises
+        ------
+        KVStoreError
+            this is not an optimizer or cannot be pickled, or gradients are already sliced and it is not known to be exact on
+            slices, or it may know parameters by numbers that they do not have. Nothing was sent.
+        """
+        if self._shifted and may_know_numbers(optimizer, 0):
+            raise KVStoreError(
+                f"{type(optimizer).__name__} may know parameters by their numbers, which are others here: keys were initialised before "
+                "wrapping, and more of them after the first push; wrap the store before the first key"
+            )
+        if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
+            super().set_optimizer(optimizer)
+            if self._mode is not Mode.PLAIN:
+                self._optimizer = pickle.dumps(optimizer)
+            return
+        pickled = pickled_optimizer(optimizer)
+        if self._wrapping is not None and self._wrapping.parameters and not slicing_allowed(optimizer):
+            raise KVStoreError(
+                f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
+                "first gradient was pushed; set the optimizer before the first push"
+            )
+        super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled))
+        self._optimizer = pickled
+
+    # -- the first push ------------------------------------------------------------------------------------------------------
+
+    def _meet(self, key: Any, sample: Optional[mx.nd.NDArray] = None) -> None:
+        """Before anything is pushed, once: learn whether rank 0 schedules and how, and agree on the layout if it does. Every worker of a
+        synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
+        own settings schedule nothing."""
+        others = "the other workers, which must push their first gradient as well, each through a ScheduledKVStore"
+
+        def join(config: Config, alike: bool) -> ScheduledPath:
+            self._config = config
+            if self._path is None:
+                self._path = self._late_path(config)
+                waiting.enter_context(self._watched(others))
+            self._path.join(config, self._plain if alike else None, sample)
+            return self._path
+
+        with deferred_signals(), ExitStack() as waiting:
+            for name in as_list(key)[:1]:
+                if isinstance(name, (str, int)):
+                    self._keys.gradient(name)  # the others have to know of a key that was made before the store was wrapped
+            waiting.enter_context(self._watched(others))
+            try:
+                layout = negotiate(
+                    self._plain, self._keys, self._config, self._optimizer, self._compression != 1, self._path is not None, join
+                )
+            except Exception as error:
+                self._mode, self._refused = Mode.REFUSED, str(error) or type(error).__name__
+                raise
+            self._wrapping = layout.wrapping
+            self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
+            if self._path is None:
+                return
+            if layout.scheduled:
+                self._path.begin(layout, self._plain)
+                return
+            self._path.close()
+            self._path = None
+            let_go(self)
+
+    def _late_path(self, config: Config) -> ScheduledPath:
+        """The path of a worker whose own settings schedule nothing, under those of rank 0, while the others wait."""
+        if is_naive():
+            raise KVStoreError(
+                f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradient traffic, "
+                "which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off for rank 0"
+            )
+        bind()
+        path = ScheduledPath(self, config, self._keys)
+        path.parameters.compression = self._compression
+        path.start()
+        attend(self, path)
+        return path
+
+    def _meet_unscheduled(self, key: Any) -> Optional[ScheduledPath]:
+        """At a push without a path: where this worker's own settings schedule nothing, the workers meet all the same. Returns the path if
+        rank 0 schedules."""
+        if self._mode is Mode.UNMET:
+            self._meet(key)
+        self._check_refused()
+        return self._path
+
+    def _check_refused(self) -> None:
+        if self._mode is Mode.REFUSED:
+            raise KVStoreError(self._refused)
+
+    # -- the rest ------------------------------------------------------------------------------------------------------------
+
+    def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong parameters."""
+        if self._path is not None:
+            check_compression(compression_params)
+        super().set_gradient_compression(compression_params)
+        self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
+        if self._path is not None:
+            self._path.parameters.compression = self._compression
+
+    def close(self) -> None:
+        """Stop scheduling: everything held is sent at once, later pushes are not held, and nothing is watched. Called at exit; may
+        be called again."""
+        if self._path is not None:
+            self._path.close()
+
+    def __del__(self) -> None:
+        if not self.handle:
+            return
+        if self._path is None:
+            super().__del__()
+        elif not self._path.forked():  # freeing it would speak to the servers in the parent's name
+            handle, self.handle = self.handle, KVStoreHandle()
+            end(self._path, PlainStore(handle))
+
+
+def _environment_int(name: str, default: int) -> int:
+    """A number from 1 that MXNet itself reads from the environment."""
+    text = os.environ.get(name, str(default))
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ConfigError(f"{name}={text!r} is not allowed; allowed: a whole number from 1")
+    return number
