@@ -5,8 +5,7 @@ ByteScheduler counts a partition and a credit in parameters; here sizes are byte
 
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
-from .limits import MAX_BYTES
-from .sizes import LARGEST_UNIT
+from .sizes import LARGEST_UNIT, MAX_BYTES
 
 PREFIX = "BYTESCHEDULER_"
 BYTES_PER_PARAMETER = 4

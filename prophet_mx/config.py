@@ -11,9 +11,9 @@ from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Un
 
 from . import bytescheduler, policies
 from .errors import ConfigError
-from .limits import MAX_BYTES, MAX_PORT
+from .machine import MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
-from .sizes import LARGEST_UNIT
+from .sizes import LARGEST_UNIT, MAX_BYTES
 
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")

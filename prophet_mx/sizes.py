@@ -70,6 +70,7 @@ MAX_UNIT = 4_000_000  # bytes: with several servers MXNet spreads larger arrays 
 MAX_LONE_UNIT = 32_000_000  # bytes: with one server
 MAX_COLLECTIVE_UNIT = 64_000_000  # bytes: of an all-reduce
 LARGEST_UNIT = max(MAX_UNIT, MAX_LONE_UNIT, MAX_COLLECTIVE_UNIT)  # bytes: that a setting may ask for
+MAX_BYTES = 2**40  # 1 TiB: of a window, a lead or a trace; says "no limit"
 START_RATE = 125e6  # bytes/s where nothing was measured
 COPY_BYTES = 1_000_000  # of one copy between a device and the host, at the least: slices that are smaller are copied together
 _STEP = 1.05  # from one size to the next that is tried

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Callable, List, Optional, Sequence, TypeVar
 
 from ..errors import ProphetError
-from ..limits import MAX_PORT
+from ..machine import MAX_PORT
 from ..quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
 T = TypeVar("T")

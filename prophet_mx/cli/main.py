@@ -16,7 +16,7 @@ from typing import Any, Iterable, List, NoReturn, Optional, Sequence, Tuple
 
 from .. import __version__
 from ..errors import ProphetError
-from ..exit_codes import EXIT_USAGE
+from ..runtime import EXIT_USAGE
 
 COMMANDS = ("doctor", "predict", "launch", "report", "simulate")  # in the order in which a new user needs them
 

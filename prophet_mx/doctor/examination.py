@@ -3,7 +3,7 @@
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigError
-from ..limits import MAX_PORT
+from ..machine import MAX_PORT
 from .checks import (
     ERROR,
     OK,

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
-from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
+from ..runtime import EXIT_STALLED, EXIT_TIMEOUT
 from .processes import TICK, Guard, Process, RemoteProcess, label_of, pipe_end
 
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended

@@ -13,7 +13,7 @@ from wsgiref.simple_server import make_server
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
 from ..quantities import format_rate
-from ..threads import start_thread
+from ..runtime import start_thread
 from .endpoint_server import POLL_SECONDS, EndpointServer, QuietHandler
 
 __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]

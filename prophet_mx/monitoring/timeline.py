@@ -27,7 +27,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Seque
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError
-from ..threads import start_thread
+from ..runtime import start_thread
 from .trace_file import TraceFile
 from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW
 

@@ -15,9 +15,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .. import _core
 from ..config import Config
-from ..exit_codes import EXIT_STALLED
 from ..network.connections import Connection, Health
-from ..threads import start_thread
+from ..runtime import EXIT_STALLED, start_thread
 
 logger = logging.getLogger("prophet_mx")
 

@@ -27,8 +27,8 @@ from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
 from ..planning.partition import Slice, cut, unit_bytes
 from ..planning.placement import SURE, most_elements, probes
+from ..runtime import __version__
 from ..sizes import Traffic
-from ..version import __version__
 from .arrays import Arrays
 from .keys import Key, KeyBook
 from .measurement import PROBE_ELEMENTS, message_seconds, rate

@@ -24,8 +24,8 @@ from ..planning.orders import Orders
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
+from ..runtime import not_started
 from ..sizes import message_bytes
-from ..threads import not_started
 from .agreement import Agreeing, Agreement, Wrapping
 from .arrays import as_list
 from .failopen import FailOpen

@@ -19,8 +19,7 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from .. import _core
-from ..exit_codes import EXIT_STALLED
-from ..threads import in_own_thread
+from ..runtime import EXIT_STALLED, in_own_thread
 from .data_path import ScheduledPath
 
 logger = logging.getLogger("prophet_mx")

@@ -18,7 +18,7 @@ from .. import _core
 from ..config import Config
 from ..errors import KVStoreError
 from ..machine import address_towards
-from ..threads import start_thread
+from ..runtime import start_thread
 from .connections import tcp_connections
 
 logger = logging.getLogger("prophet_mx")

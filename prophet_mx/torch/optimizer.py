@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
-from ..threads import in_own_thread, start_thread
+from ..runtime import in_own_thread, start_thread
 from . import agreement, refusals
 from .ending import EXIT_PATIENCE, end_at_exit, ended, wait_in_time
 from .exchange import Exchange

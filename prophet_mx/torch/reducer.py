@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..monitoring.traffic import Traffic
-from ..threads import start_thread
+from ..runtime import start_thread
 from .guards import view_like
 from .streams import Streams
 

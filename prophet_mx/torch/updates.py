@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import torch
 
 from ..monitoring.traffic import Traffic
-from ..threads import start_thread
+from ..runtime import start_thread
 from .guards import plainly
 from .streams import Streams
 from .tracked import CLEARED, ZEROED, Tracked

@@ -8,7 +8,7 @@ from typing import Callable, Dict, Iterator, Optional
 
 from ..config import Config
 from ..errors import CollectiveError, ProphetError
-from ..threads import start_thread
+from ..runtime import start_thread
 
 logger = logging.getLogger("prophet_mx")
 
