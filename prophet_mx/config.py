@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
 
 from . import bytescheduler, policies
-from .errors import ConfigError
+from .errors import ConfigError, not_allowed
 from .machine import MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 from .sizes import LARGEST_UNIT, MAX_BYTES
@@ -20,14 +20,13 @@ DRAINS = ("auto", "tcp", "nic", "predicted")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``auto`` (or None) as None, anything else by ``parse``."""
-    return lambda value: None if value is None or str(value).lower() == "auto" else parse(value)
+def _auto(parse: Callable[[Any], Any], word: str = "auto") -> Callable[[Any], Any]:
+    """``word`` (or None) as None, anything else by ``parse``."""
+    return lambda value: None if value is None or str(value).lower() == word else parse(value)
 
 
 def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``off`` (or None) as None, anything else by ``parse``."""
-    return lambda value: None if value is None or str(value).lower() == "off" else parse(value)
+    return _auto(parse, "off")
 
 
 def _choice(*names: str) -> Callable[[Any], str]:
@@ -39,14 +38,8 @@ def _choice(*names: str) -> Callable[[Any], str]:
     return parse
 
 
-def _count(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        number = int(str(value)) if not isinstance(value, bool) else low - 1
-        if not low <= number <= high:
-            raise ValueError("out of range")
-        return number
-
-    return parse
+def _count(low: int, high: int) -> Callable[[Any], Any]:
+    return _bounded(lambda value: low - 1 if isinstance(value, bool) else int(str(value)), low, high)
 
 
 def _address(value: Any) -> str:
@@ -144,7 +137,7 @@ class Config:
         a value is not allowed.
     """
 
-    policy: str = "prophet"
+    policy: str = policies.DEFAULT
     drain: str = "auto"
     bandwidth: Optional[float] = None
     message_cost: Optional[float] = None
@@ -227,4 +220,4 @@ def _parsed(name: str, source: str, value: Any) -> Any:
         return setting.parse(value)
     except (ValueError, TypeError, OverflowError) as error:
         allowed = setting.allowed() if callable(setting.allowed) else setting.allowed
-        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {allowed}") from None
+        raise ConfigError(not_allowed(f"{source}={shown(value)}", allowed, f" ({error})")) from None

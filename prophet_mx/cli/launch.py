@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Callable, Dict, List, Sequence
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 from ..launcher.console import Console, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import Host, parse_host_list, parse_hosts
@@ -195,7 +195,7 @@ def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
             value = getattr(arguments, name)
             if value:
                 option = f"--{name.replace('_', '-')} {value if isinstance(value, str) else value[0]}"
-                raise LaunchError(f"{option} is not allowed for a job on this machine; allowed: with -H HOST,HOST or --hostfile FILE")
+                raise LaunchError(not_allowed(option, "with -H HOST,HOST or --hostfile FILE", " for a job on this machine"))
         return partial(plan_job, command, arguments.workers or 2, arguments.servers or 1, **more)
     if arguments.hosts is not None and arguments.hostfile is not None:
         raise LaunchError(f"-H and --hostfile {arguments.hostfile} both name hosts; allowed: one of them")

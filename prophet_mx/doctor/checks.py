@@ -20,6 +20,7 @@ from ..cuda import DRIVER, LIBRARIES, with_libraries
 from ..errors import ConfigError
 from ..machine import usable_cores
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from ..policies import OFF
 from ..sizes import MIN_UNIT
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -250,7 +251,7 @@ def check_settings(job: Job) -> Iterator[Finding]:
     if wrong:
         return
     policy = job.environ.get(PREFIX + "POLICY", "").strip().lower()
-    if policy == "off":
+    if policy == OFF:
         yield Finding("settings", WARNING, "PROPHET_POLICY=off: nothing is scheduled", "unset it when the comparison is done")
     else:
         yield Finding("settings", OK, ", ".join(f"{name}={job.environ[name]}" for name in mine) or "all at their defaults")

@@ -2,7 +2,7 @@
 
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..machine import MAX_PORT
 from .checks import (
     ERROR,
@@ -67,5 +67,5 @@ def address(text: str) -> Tuple[str, int]:
     """``HOST:PORT`` as both; ConfigError if it is none."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 1 <= int(port) <= MAX_PORT:
-        raise ConfigError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to {MAX_PORT}")
+        raise ConfigError(not_allowed(repr(text), f"HOST:PORT with a port from 1 to {MAX_PORT}"))
     return host, int(port)

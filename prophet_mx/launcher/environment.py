@@ -3,7 +3,7 @@
 import os
 from typing import Dict, List, Mapping, Optional
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 
 LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that every process has to listen on
 
@@ -32,10 +32,8 @@ def gpu_shares(workers: int, count: int, given: Optional[str]) -> List[str]:
     needed = workers * count
     names = [str(gpu) for gpu in range(needed)] if given is None else [name for name in given.split(",") if name.strip()]
     if len(names) < needed:
-        raise LaunchError(
-            f"--gpus-per-worker {count} is not allowed for {workers} worker(s) on a host with {GPU_VARIABLE}={given}; "
-            f"allowed: a list of at least {needed} GPUs, or fewer workers"
-        )
+        why = f" for {workers} worker(s) on a host with {GPU_VARIABLE}={given}"
+        raise LaunchError(not_allowed(f"--gpus-per-worker {count}", f"a list of at least {needed} GPUs, or fewer workers", why))
     return [",".join(names[first : first + count]) for first in range(0, needed, count)]
 
 

@@ -3,7 +3,7 @@
 import os
 from typing import Dict, Iterable, TextIO
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 from .job import LAUNCHER, Sink
 
 
@@ -32,7 +32,7 @@ class LogFolder:
                 self._files[label] = open(name, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (__exit__ closes it)
         except OSError as error:
             self.__exit__()
-            raise LaunchError(f"--log-dir {path} is not allowed ({error}); allowed: a folder in which files can be written") from None
+            raise LaunchError(not_allowed(f"--log-dir {path}", "a folder in which files can be written", f" ({error})")) from None
 
     def __call__(self, label: str, text: str, final: bool) -> None:
         """Take a line, as a :data:`~prophet_mx.launcher.job.Sink` does; the states of a line that is being redrawn are left out."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from ..cuda import with_libraries
-from ..errors import LaunchError
+from ..errors import LaunchError, need_whole, not_allowed
 from ..machine import can_listen, local_port_range
 from .environment import GPU_VARIABLE, defaults, gpu_shares
 from .hook import with_hook
@@ -56,13 +56,12 @@ def plan_job(
     """The processes of a job on this machine; the parameters are those of :func:`~prophet_mx.launcher.launch.run_job`, and the
     scheduler's ``port``: by default a free one, another at each call."""
     for name, value in (("workers", workers), ("servers", servers)):
-        if not 1 <= value <= MAX_PROCESSES:
-            raise LaunchError(f"{name}={value} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
+        need_whole(name, value, 1, MAX_PROCESSES, error=LaunchError)
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
     if port is not None and not can_listen(port, HOST):
-        raise LaunchError(f"--port {port} is not allowed: this process cannot listen on it; allowed: a free port, or no --port to find one")
+        raise LaunchError(not_allowed(f"--port {port}", "a free port, or no --port to find one", ": this process cannot listen on it"))
     common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
     given = {**os.environ, **common}.get(GPU_VARIABLE)
     gpus = gpu_shares(workers, gpus_per_worker, given) if gpus_per_worker else []

@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
 
@@ -89,11 +89,11 @@ def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dic
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not _NAME.fullmatch(name):
-            raise LaunchError(f"--env {argument} is not allowed; allowed: NAME=VALUE, or NAME of a variable that is set here")
+            raise LaunchError(not_allowed(f"--env {argument}", "NAME=VALUE, or NAME of a variable that is set here"))
         if name in _DECIDED:
-            raise LaunchError(f"--env {argument} is not allowed; allowed: {_DECIDED[name]}")
+            raise LaunchError(not_allowed(f"--env {argument}", _DECIDED[name]))
         if name == LISTEN_VARIABLE:
-            raise LaunchError(f"--env {argument} is not allowed, because every process would listen on that port; allowed: other names")
+            raise LaunchError(not_allowed(f"--env {argument}", "other names", ", because every process would listen on that port"))
         if not equals and name not in environ:
             raise LaunchError(f"--env {name}: that variable is not set here; set it, or give its value as in --env {name}=VALUE")
         env[name] = value if equals else environ[name]

@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence
 from wsgiref.simple_server import make_server
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError
+from ..errors import ConfigError, KVStoreError, need_whole, not_allowed
 from ..quantities import format_rate
 from ..runtime import start_thread
 from .endpoint_server import POLL_SECONDS, EndpointServer, QuietHandler
@@ -170,9 +170,9 @@ class Endpoint:
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError:
+            install = "after \"pip install 'prometheus_client>=0.14'\""
             raise ConfigError(
-                f"metrics_port={config.metrics_port} is not allowed without the package "
-                "prometheus_client; allowed: after \"pip install 'prometheus_client>=0.14'\""
+                not_allowed(f"metrics_port={config.metrics_port}", install, " without the package prometheus_client")
             ) from None
         self._rank, self.policy = str(rank), config.policy
         self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)  # the last but one, the newest
@@ -184,10 +184,9 @@ class Endpoint:
             self._server = make_server(host, port, make_wsgi_app(registry), EndpointServer, QuietHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
-                f"its port ({reason}); allowed: a port P for which P + rank is free for every rank"
-            ) from None
+            why = f": rank {rank} cannot listen on {host}:{port}, its port ({reason})"
+            free = "a port P for which P + rank is free for every rank"
+            raise ConfigError(not_allowed(f"metrics_port={config.metrics_port}", free, why)) from None
         try:
             self._thread = start_thread("metrics", self._server.serve_forever, POLL_SECONDS)
         except KVStoreError:
@@ -276,8 +275,7 @@ class ScalarLogger:
     """
 
     def __init__(self, kv: Counted, writer: Any, every: int = 50) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ConfigError(f"every={every!r} is not allowed; allowed: a whole number from 1 (iterations)")
+        need_whole("every", every, 1, unit=" (iterations)")
         self._kv = kv
         self._writer = writer
         self._every = every

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 from typing import List, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..planning.bound import worker_rate
 from ..sizes import COPY_BYTES
 
@@ -54,7 +54,7 @@ class Cluster:
             low, high, allowed = _RANGES.get(field.name, _COST)
             kinds = int if field.type is int else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise ConfigError(f"{field.name}={value!r} is not allowed; allowed: {allowed}")
+                raise ConfigError(not_allowed(f"{field.name}={value!r}", allowed))
 
 
 MAX_MACHINES = 100000

@@ -3,7 +3,7 @@
 from itertools import count
 from typing import Dict, List, NamedTuple, Sequence
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..planning.orders import total_order
 from ..planning.partition import cut, unit_bytes
 from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
@@ -89,9 +89,7 @@ def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -
     total = [0] * len(profile.gradients)
     for unit in units:
         if not 0 <= unit.gradient < len(total) or unit.bytes < 1 or (unit.server != SPREAD and not 0 <= unit.server < servers):
-            raise ConfigError(
-                f"{unit} is not allowed; allowed: a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"
-            )
+            raise ConfigError(not_allowed(str(unit), f"a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"))
         total[unit.gradient] += unit.bytes
     for index, gradient in enumerate(profile.gradients):
         if total[index] != gradient.bytes:

@@ -11,9 +11,10 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..planning.bound import communication_seconds, worker_rate
 from ..planning.placement import BIGARRAY_BOUND
+from ..policies import DEFAULT
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import Cluster
 from .layout import PLAIN, default_units
@@ -32,7 +33,7 @@ def predicted_seconds(
     rate: float,
     workers: int = 2,
     servers: int = 1,
-    policy: str = "prophet",
+    policy: str = DEFAULT,
     *,
     costs: Optional[Mapping[str, float]] = None,
     bigarray: int = BIGARRAY_BOUND,
@@ -93,8 +94,8 @@ def load_costs(path: str) -> Dict[str, float]:
     except OSError as error:
         raise ConfigError(f"--costs {path!r} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--costs {path!r} is not allowed ({error}); allowed: a JSON object of {', '.join(known)}") from None
-    raise ConfigError(f"--costs {path!r} is not allowed; allowed: a JSON object of {', '.join(known)}")
+        raise ConfigError(not_allowed(f"--costs {path!r}", f"a JSON object of {', '.join(known)}", f" ({error})")) from None
+    raise ConfigError(not_allowed(f"--costs {path!r}", f"a JSON object of {', '.join(known)}"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,7 @@ class Prediction:
         """The policy to compare with ``plain``: the fastest, or the default one if that is too near for a prediction to tell."""
         scheduled = {name: seconds for name, seconds in self.seconds.items() if name != PLAIN}
         best = min(scheduled, key=lambda name: (scheduled[name], name), default=PLAIN)
-        return "prophet" if scheduled.get("prophet", math.inf) <= (1 + MARGIN / 2) * self.seconds[best] else best
+        return DEFAULT if scheduled.get(DEFAULT, math.inf) <= (1 + MARGIN / 2) * self.seconds[best] else best
 
     @property
     def gain(self) -> float:
@@ -178,7 +179,7 @@ class UsefulRates(NamedTuple):
     open_above: bool
 
 
-def useful_rates(profile: GradientProfile, cluster: Cluster, policy: str = "prophet", **options: Any) -> Optional[UsefulRates]:
+def useful_rates(profile: GradientProfile, cluster: Cluster, policy: str = DEFAULT, **options: Any) -> Optional[UsefulRates]:
     """Where scheduling this job pays, from predictions at rates from rho 1/16 to 16, a factor of 1.4 apart, on clusters that are otherwise
     like ``cluster``; None if nowhere. ``options`` and errors are those of :func:`predict_cluster`."""
     share = worker_rate(1.0, cluster.workers, cluster.servers)

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Sequence, Tuple
 
 from .. import policies
-from ..errors import ConfigError
+from ..errors import ConfigError, need_whole, not_allowed
 from ..planning.bound import Pinned, lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
@@ -101,7 +101,7 @@ class Result:
 def simulate(
     profile: GradientProfile,
     cluster: Cluster,
-    policy: str = "prophet",
+    policy: str = policies.DEFAULT,
     units: Optional[Sequence[Unit]] = None,
     *,
     iterations: int = 10,
@@ -135,8 +135,7 @@ def simulate(
     """
     need_policy(policy)
     for name, value, low in (("iterations", iterations, 1), ("warmup", warmup, 0), ("window", window, 0), ("lead", lead, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ConfigError(f"{name}={value!r} is not allowed; allowed: a whole number from {low}")
+        need_whole(name, value, low)
     units = tuple(default_units(profile, cluster, policy) if units is None else units)
     check_units(units, profile, cluster.servers)
     simulation = Simulation(
@@ -164,7 +163,7 @@ def simulate(
 def need_policy(policy: str) -> None:
     """ConfigError if this policy cannot be simulated."""
     if not isinstance(policy, str) or policy != PLAIN and policy not in policies.POLICIES:
-        raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join([PLAIN, *policies.POLICIES])}")
+        raise ConfigError(not_allowed(f"policy={policy!r}", ", ".join([PLAIN, *policies.POLICIES])))
 
 
 def _bound(profile: GradientProfile, cluster: Cluster, units: Sequence[Unit], factors: Sequence[Sequence[float]]) -> float:
