@@ -9,12 +9,10 @@ from functools import partial
 from typing import Callable, Dict, List, Sequence
 
 from ..errors import LaunchError, not_allowed
-from ..launcher.console import Console, terminal_size
+from ..launcher.console import LAUNCHER, Console, LogFolder, Sink, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import Host, parse_host_list, parse_hosts
-from ..launcher.job import LAUNCHER, Sink
 from ..launcher.launch import run_plans
-from ..launcher.logs import LogFolder
 from ..launcher.plans import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, name_of, parse_variables, shown

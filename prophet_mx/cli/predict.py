@@ -4,12 +4,10 @@ import argparse
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..simulation.cluster import Cluster
-from ..simulation.layout import PLAIN
+from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, Prediction, UsefulRates, predict_cluster, useful_rates
 from ..simulation.verdict import described, facts, verdict, where
-from .answers import HEADINGS, Row, line, write_csv
-from .question import EXIT_CODES, EXPLAINED, Question, add_options, read
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Question, Row, add_options, line, read, write_csv
 
 _EPILOG = f"""\
 example, a model with a built-in profile, on a network of 10 Gbit/s:

@@ -5,11 +5,9 @@ import json
 from typing import Any, Iterator, Sequence
 
 from ..profiling.gradient_profile import GradientProfile
-from ..simulation.cluster import Cluster
-from ..simulation.layout import PLAIN
+from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.simulator import simulate
-from .answers import HEADINGS, Row, line, write_csv
-from .question import EXIT_CODES, EXPLAINED, add_options, read
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Row, add_options, line, read, write_csv
 
 _EPILOG = f"""\
 example, 64 workers and 64 servers at three bandwidths:

@@ -4,15 +4,15 @@ import os
 from typing import Dict, List, Mapping, Optional
 
 from ..errors import LaunchError, not_allowed
+from . import bootstrap
 
 LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that every process has to listen on
-
 
 # A server waits for each operation before it answers: MXNet's threaded engine only hands every message through two more threads. Without
 # them a message takes three fifths of the time (two workers and a server on two cores). A worker must not wait: it needs that engine.
 SERVER_ENGINE = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
 
-
+FOLDER = os.path.dirname(os.path.abspath(bootstrap.__file__))  # of the hook of --schedule
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"  # which GPUs a process sees; it counts them from 0
 
 
@@ -48,3 +48,13 @@ def defaults(environ: Mapping[str, str], workers: int, role: str) -> Dict[str, s
     if role == "server":
         values.update(SERVER_ENGINE)
     return {name: environ.get(name, value) for name, value in values.items()}
+
+
+def with_hook(env: Mapping[str, str]) -> Dict[str, str]:
+    """``env`` with ``prophet_mx/launcher/bootstrap`` first on ``PYTHONPATH``: Python runs the ``sitecustomize`` that is in there.
+
+    That works for ``python train.py``, for ``python -m package`` and for what these start, but not for a Python that ignores its
+    environment (``-E``, ``-I``) or leaves out ``site`` (``-S``).
+    """
+    rest = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != FOLDER]
+    return {**env, "PYTHONPATH": os.pathsep.join([FOLDER] + rest)}

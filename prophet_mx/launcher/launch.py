@@ -15,9 +15,10 @@ from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
+from .console import LAUNCHER, Sink
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
-from .job import LAUNCHER, Job, JobResult, ProcessResult, Sink, received
+from .job import Job, JobResult, ProcessResult, received
 from .plans import GRACE, Plan, free_port, plan_job
 from .processes import STOP_SIGNALS, TICK
 

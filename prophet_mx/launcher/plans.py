@@ -11,8 +11,7 @@ from typing import Dict, List, Mapping, Optional, Sequence
 from ..cuda import with_libraries
 from ..errors import LaunchError, need_whole, not_allowed
 from ..machine import can_listen, local_port_range
-from .environment import GPU_VARIABLE, defaults, gpu_shares
-from .hook import with_hook
+from .environment import GPU_VARIABLE, defaults, gpu_shares, with_hook
 from .hosts import Host, place
 from .processes import label_of
 from .ssh import Ssh, addresses, forwarded

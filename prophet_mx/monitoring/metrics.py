@@ -7,7 +7,7 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 
 import logging
 import time
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 from wsgiref.simple_server import make_server
 
 from ..config import Config
@@ -20,6 +20,8 @@ __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line",
 
 logger = logging.getLogger("prophet_mx")
 
+SET_LINES = 5  # of the log about other parameters, at most: a job with buckets changes its set all the time
+SET_NAMES = 4  # named per line
 SAMPLE_SECONDS = 0.5  # between two samples for the endpoint: Prometheus asks every few seconds
 
 
@@ -44,6 +46,35 @@ def set_up_logging(config: Config) -> None:
         handler = _WhenUnhandled()
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
         logger.addHandler(handler)
+
+
+class KeySets:
+    """Which parameters each iteration of one worker pushes, and a log line when that changes: buckets, frozen layers, parameters added
+    later. Called by the thread that pushes."""
+
+    def __init__(self) -> None:
+        self._before: Optional[Set[str]] = None
+        self._lines = 0
+
+    def iteration_ends(self, iteration: int, pushed: Set[str]) -> None:
+        """The iteration of this number has pushed these, and pushes nothing more."""
+        before, self._before = self._before, pushed
+        if before is None or before == self._before or self._lines >= SET_LINES:
+            return
+        self._lines += 1
+        missing, added = before - self._before, self._before - before
+        changes = [
+            f"{len(names)} {what} ({', '.join(sorted(names)[:SET_NAMES])}{', ...' if len(names) > SET_NAMES else ''})"
+            for names, what in ((missing, "no longer"), (added, "that it did not push before"))
+            if names
+        ]
+        logger.info(
+            "iteration %d pushed %d parameters: %s; nothing waits for a parameter that is not pushed%s",
+            iteration,
+            len(self._before),
+            " and ".join(changes),
+            "" if self._lines < SET_LINES else "; further changes are not logged",
+        )
 
 
 class Counting(Protocol):

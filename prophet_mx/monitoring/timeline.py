@@ -28,8 +28,7 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Seque
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, not_allowed
 from ..runtime import start_thread
-from .trace_file import TraceFile
-from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW
+from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW, TraceFile
 
 logger = logging.getLogger("prophet_mx")
 
@@ -52,7 +51,7 @@ class Recorder(Protocol):
 
 
 class Recorded(Protocol):
-    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.traffic.Traffic`."""
+    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.rounds.Traffic`."""
 
     def record_timeline(self, recorder: Any) -> None:
         """Tell this recorder everything that happens; None: nobody."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
 from ..errors import TraceError
-from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
+from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
 
 
 @dataclass(frozen=True)

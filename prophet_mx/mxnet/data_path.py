@@ -14,8 +14,7 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..config import Config
 from ..errors import KVStoreError, ProfileError, ProphetError
-from ..monitoring.key_sets import KeySets
-from ..monitoring.metrics import Metrics, first_unit, utilisation
+from ..monitoring.metrics import KeySets, Metrics, first_unit, utilisation
 from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler

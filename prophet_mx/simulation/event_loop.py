@@ -18,11 +18,9 @@ from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import message_bytes
-from .cluster import Cluster, connection_rate, message_time
-from .copies import TO_DEVICE, TO_HOST, Copy, CopyEngines, plan_copies
+from .cluster import PLAIN, Cluster, Unit, connection_rate, message_time
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
-from .layout import PLAIN, Unit
-from .worker import Worker
+from .worker import TO_DEVICE, TO_HOST, Copy, CopyEngines, Worker, plan_copies
 
 # When the scheduler's driver looks at its sockets again while a window holds something back, in seconds. For far-off times the simulator
 # looks less often than the driver, which would change nothing.

@@ -16,8 +16,7 @@ from ..planning.bound import communication_seconds, worker_rate
 from ..planning.placement import BIGARRAY_BOUND
 from ..policies import DEFAULT
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import Cluster
-from .layout import PLAIN, default_units
+from .cluster import PLAIN, Cluster, default_units
 from .simulator import POLICIES, Result, need_policy, simulate
 
 __all__ = ["COSTS", "MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]

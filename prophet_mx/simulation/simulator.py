@@ -28,9 +28,21 @@ from .. import policies
 from ..errors import ConfigError, need_whole, not_allowed
 from ..planning.bound import Pinned, lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
+from .cluster import (
+    MAX_CLASSES,
+    PLAIN,
+    SPREAD,
+    Cluster,
+    Unit,
+    check_units,
+    connection_rate,
+    default_units,
+    in_total_order,
+    make_units,
+    pinned,
+    worker_classes,
+)
 from .event_loop import Simulation
-from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units, pinned
 from .worker import Timeline
 
 __all__ = [

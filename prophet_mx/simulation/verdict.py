@@ -4,8 +4,7 @@ from typing import List, NamedTuple, Optional
 
 from ..policies import DEFAULT
 from ..quantities import format_rate
-from .cluster import Cluster
-from .layout import PLAIN
+from .cluster import PLAIN, Cluster
 from .predict import MARGIN, Prediction, UsefulRates
 
 MOSTLY = 0.5  # share of an iteration: workers that wait longer would gain more by less traffic

@@ -6,9 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence, TypedDict
 from ..config import Config
 from ..errors import ConfigError
 from ..monitoring.metrics import Metrics, first_unit, utilisation
-from ..monitoring.round_recorder import RoundRecorder
+from ..monitoring.rounds import RoundRecorder, Traffic
 from ..monitoring.timeline import Timeline
-from ..monitoring.traffic import Traffic
 from .agreement import Plan
 from .waiting import Waiting
 

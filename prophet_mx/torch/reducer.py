@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 
-from ..monitoring.traffic import Traffic
+from ..monitoring.rounds import Traffic
 from ..runtime import start_thread
 from .guards import view_like
 from .streams import Streams

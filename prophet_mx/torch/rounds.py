@@ -10,8 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
-from ..monitoring.round_recorder import UnitFacts
-from ..monitoring.traffic import Traffic
+from ..monitoring.rounds import Traffic, UnitFacts
 from .agreement import Plan
 from .guards import Owner, give_own_memory, guard, guard_gradient, held_elsewhere, lent, plainly, unguard_gradient
 from .reducer import Reducer, lay_out

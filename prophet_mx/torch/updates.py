@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
-from ..monitoring.traffic import Traffic
+from ..monitoring.rounds import Traffic
 from ..runtime import start_thread
 from .guards import plainly
 from .streams import Streams

@@ -10,7 +10,7 @@ from prophet_mx.config import Config
 from prophet_mx.mxnet.agreement import Agreeing
 from prophet_mx.mxnet.arrays import new_arrays
 from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape
-from prophet_mx.simulation.layout import Unit, make_units
+from prophet_mx.simulation.cluster import Unit, make_units
 from prophet_mx.sizes import MAX_UNIT
 from support.profiles import make_profile
 from support.stores import Servers, Store
