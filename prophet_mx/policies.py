@@ -39,8 +39,8 @@ class Policy(NamedTuple):
     ----------
     name : as the setting ``policy`` has it.
     about : where it comes from.
-    order : of a unit's rank (0: what the next forward needs first) and its bytes, a number: in each iteration units with smaller ones
-        leave first. None: units leave as they become ready. Called when a unit is made or its rank changes, never while it waits.
+    order : of a unit's urgency (0: what the next forward needs first) and its bytes, a number: in each iteration units with smaller ones
+        leave first. None: units leave as they become ready. Called when a unit is made or its urgency changes, never while it waits.
     unit : bytes that large gradients are cut into, or :data:`WHOLE`; or a function of a worker's :class:`~prophet_mx.sizes.Traffic`.
     window : what may be in flight.
     lead : unanswered bytes above which a worker waits for the others, :data:`UNLIMITED`, or :data:`DERIVED`.
@@ -56,9 +56,9 @@ class Policy(NamedTuple):
     urgent_passes: bool = True
 
 
-def urgency(rank: int, size: int) -> int:
+def urgency(place: int, size: int) -> int:
     """the most urgent first"""
-    return rank
+    return place
 
 
 def unit_by_messages(traffic: Traffic) -> float:

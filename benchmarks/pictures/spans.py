@@ -35,7 +35,7 @@ class Iteration(NamedTuple):
 
 def iteration(profile: GradientProfile, result: Result) -> Iteration:
     """The last simulated iteration of the slowest worker."""
-    timeline = result.workers[0].timeline
+    timeline = result.workers[0].last
     forward = [Span(begin, end, index) for index, (begin, end) in enumerate(timeline.forward)]
     computing = [(0.0, timeline.backward), *((span.begin, span.end) for span in forward), (result.seconds, result.seconds)]
     stalls = [(end, begin) for (_, end), (begin, _) in zip(computing, computing[1:]) if begin - end > TOUCHING]
@@ -53,7 +53,7 @@ def _steps(profile: GradientProfile, end: float) -> List[Span]:
 
 def _traffic(result: Result) -> Tuple[List[Span], List[Span]]:
     """What the worker's link carries each way. A unit follows the one before it: it cannot have begun before that had ended."""
-    times = result.workers[0].timeline.units
+    times = result.workers[0].last.units
     units = range(len(result.units))
     sends: List[Span] = []
     free = 0.0

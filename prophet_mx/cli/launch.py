@@ -13,7 +13,7 @@ from ..launcher.console import LAUNCHER, Console, LogFolder, Sink, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import Host, parse_host_list, parse_hosts
 from ..launcher.launch import run_plans
-from ..launcher.plans import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job
+from ..launcher.plans import GRACE, MAX_PROCESSES, PlannedProcess, plan_hosts, plan_job
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, name_of, parse_variables, shown
 from .arguments import checked, duration, port, whole
@@ -175,7 +175,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
+def _planner(arguments: argparse.Namespace) -> Callable[[], List[PlannedProcess]]:
     """What plans one start of the job.
 
     Raises
@@ -200,7 +200,7 @@ def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
     hosts = arguments.hosts or _hosts_of(arguments.hostfile)
     ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
 
-    def plan() -> List[Plan]:
+    def plan() -> List[PlannedProcess]:
         plans = plan_hosts(command, hosts, ssh, arguments.workers, arguments.servers, grace=arguments.grace, **more)
         name_of(hosts[0], ssh.options)  # ssh has not been asked yet whether it takes the options, if the addresses are known
         return plans
@@ -229,7 +229,7 @@ def _terminal(workers: int) -> Dict[str, str]:
     return {"COLUMNS": str(max(columns - len(f"[{label_of('worker', workers - 1)}] "), 1)), "LINES": str(lines)}
 
 
-def _commands(plans: Sequence[Plan]) -> List[str]:
+def _commands(plans: Sequence[PlannedProcess]) -> List[str]:
     """For a shell: a comment and a command for each process."""
     lines = []
     for plan in plans:
@@ -242,7 +242,7 @@ def _commands(plans: Sequence[Plan]) -> List[str]:
     return lines
 
 
-def _where(plans: Sequence[Plan]) -> List[str]:
+def _where(plans: Sequence[PlannedProcess]) -> List[str]:
     """A line for each host: what runs there."""
     hosts: Dict[str, List[str]] = {}
     for plan in plans:

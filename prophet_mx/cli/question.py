@@ -26,14 +26,14 @@ WIDTHS = (14, 12, 7, 7, 10, 10, 7, 7)
 
 
 @dataclass(frozen=True)
-class Row:
+class Answer:
     """One line of the table: a policy on a cluster."""
 
     result: Result
     speedup: float
 
     @classmethod
-    def of(cls, result: Result, plain: Result) -> "Row":
+    def of(cls, result: Result, plain: Result) -> "Answer":
         """A policy's result, compared with plain dist_sync on the same cluster."""
         return cls(result, plain.seconds / result.seconds if result.seconds else 1.0)
 
@@ -71,7 +71,7 @@ def line(cells: Sequence[str]) -> str:
     return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])
 
 
-def write_csv(command: str, path: str, rows: Sequence[Row]) -> int:
+def write_csv(command: str, path: str, rows: Sequence[Answer]) -> int:
     """Write the table to a file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0].values()), lineterminator="\n")
@@ -144,7 +144,7 @@ class Question:
             f"compute {milliseconds(profile.compute_seconds)}, {self.compute}"
         )
 
-    def as_dict(self, rows: Sequence[Row]) -> Dict[str, Any]:
+    def as_dict(self, rows: Sequence[Answer]) -> Dict[str, Any]:
         """For JSON, with the rows of the answer: seconds, bytes/s."""
         return {
             "profile": self.profile.name,

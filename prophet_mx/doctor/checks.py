@@ -1,6 +1,6 @@
 """The checks of ``prophet-mx doctor`` that look at this machine's software and at the job's environment; see also network.
 
-A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
+A check is a function from :class:`Environment` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
 runs, but slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
 """
 
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class Environment:
     """What is looked at: the environment that the job's processes would have, the scheduler's address, and how many workers and servers
     run on this machine, where that is known."""
 
@@ -62,7 +62,7 @@ class Job:
             return None
 
 
-def check_python(job: Job) -> Iterator[Finding]:
+def check_python(job: Environment) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 8) <= sys.version_info[:2] <= (3, 11):
         yield Finding("python", OK, version)
@@ -94,7 +94,7 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
     return {"mxnet_error": [found["error"]]} if "error" in found else found
 
 
-def check_mxnet(job: Job) -> Iterator[Finding]:
+def check_mxnet(job: Environment) -> Iterator[Finding]:
     if find_spec("mxnet") is None:
         yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
         try:
@@ -133,7 +133,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
         yield Finding("core", OK, "the compiled module works with this MXNet")
 
 
-def check_engine_threads(job: Job) -> Iterator[Finding]:
+def check_engine_threads(job: Environment) -> Iterator[Finding]:
     """Whether messages wait for operators: where workers train on their CPUs, the engine runs both in the same threads."""
     if job.environ.get("DMLC_ROLE", "worker") != "worker" or processes_here(job)[0] == 0:
         return
@@ -149,7 +149,7 @@ def check_engine_threads(job: Job) -> Iterator[Finding]:
         )
 
 
-def check_engine(job: Job) -> Iterator[Finding]:
+def check_engine(job: Environment) -> Iterator[Finding]:
     engine = job.environ.get("MXNET_ENGINE_TYPE", "")
     if engine == "NaiveEngine" and job.environ.get("DMLC_ROLE") != "server":
         yield Finding("engine", ERROR, "MXNET_ENGINE_TYPE=NaiveEngine: nothing would be scheduled", "unset MXNET_ENGINE_TYPE")
@@ -157,7 +157,7 @@ def check_engine(job: Job) -> Iterator[Finding]:
         yield Finding("engine", OK, engine or "MXNet's default")
 
 
-def check_van(job: Job) -> Iterator[Finding]:
+def check_van(job: Environment) -> Iterator[Finding]:
     van = job.environ.get("DMLC_PS_VAN_TYPE", "")
     if van == "p3":
         yield Finding(
@@ -177,7 +177,7 @@ def check_van(job: Job) -> Iterator[Finding]:
         yield Finding("van", OK, "ZMQ over TCP")
 
 
-def check_port_variable(job: Job) -> Iterator[Finding]:
+def check_port_variable(job: Environment) -> Iterator[Finding]:
     if "PORT" not in job.environ:
         yield Finding("PORT", OK, "not set")
         return
@@ -188,7 +188,7 @@ def check_port_variable(job: Job) -> Iterator[Finding]:
         yield Finding("PORT", WARNING, found, "unset PORT, or start the job with prophet-mx launch, which unsets it")
 
 
-def check_mxnet_settings(job: Job) -> Iterator[Finding]:
+def check_mxnet_settings(job: Environment) -> Iterator[Finding]:
     fine = True
     for name in ("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD"):
         if (job.number(name) or 0) > BULK_NODES:
@@ -220,7 +220,7 @@ def check_mxnet_settings(job: Job) -> Iterator[Finding]:
         yield Finding("mxnet_settings", OK, "nothing prevents scheduling")
 
 
-def check_settings(job: Job) -> Iterator[Finding]:
+def check_settings(job: Environment) -> Iterator[Finding]:
     """Each PROPHET_ variable by itself, so that all that is wrong is named at once."""
     names = [PREFIX + field.name.upper() for field in fields(Config)]
     mine = sorted(name for name in job.environ if name.startswith(PREFIX))
@@ -257,7 +257,7 @@ def check_settings(job: Job) -> Iterator[Finding]:
         yield Finding("settings", OK, ", ".join(f"{name}={job.environ[name]}" for name in mine) or "all at their defaults")
 
 
-def check_files(job: Job) -> Iterator[Finding]:
+def check_files(job: Environment) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
     needed = 256 + 4 * processes  # two connections to and from every process, and the program's own files
@@ -269,7 +269,7 @@ def check_files(job: Job) -> Iterator[Finding]:
         )
 
 
-def check_job(job: Job) -> Iterator[Finding]:
+def check_job(job: Environment) -> Iterator[Finding]:
     """The DMLC_ variables that every process of a job needs: all of them, or none."""
     needed = ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
     missing = [name for name in needed if not job.environ.get(name)]
@@ -293,7 +293,7 @@ def check_job(job: Job) -> Iterator[Finding]:
         )
 
 
-def processes_here(job: Job) -> Tuple[int, int]:
+def processes_here(job: Environment) -> Tuple[int, int]:
     """How many workers and servers run on this machine: as asked, or all of a job on this machine alone, or one of each."""
     alone = job.environ.get("DMLC_PS_ROOT_URI", "").startswith("127.")
     workers, servers = ((job.number(name) if alone else None) for name in ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER"))
@@ -303,7 +303,7 @@ def processes_here(job: Job) -> Tuple[int, int]:
     )
 
 
-def check_cores(job: Job, cores: Optional[int] = None) -> Iterator[Finding]:
+def check_cores(job: Environment, cores: Optional[int] = None) -> Iterator[Finding]:
     """Whether each process has a core, and whether the workers' threads have. ``cores`` is what :func:`usable_cores` gives."""
     cores = usable_cores() if cores is None else cores
     workers, servers = processes_here(job)

@@ -5,7 +5,7 @@ from importlib.metadata import distributions
 from typing import Any, Dict, Iterator, Mapping, Sequence, Tuple
 
 from ..cuda import DRIVER, LIBRARIES, PATH_VARIABLE, with_libraries
-from .checks import ERROR, OK, WARNING, Finding, Job, run_probe
+from .checks import ERROR, OK, WARNING, Environment, Finding, run_probe
 
 PROBE = "prophet_mx.doctor.cuda_probe"
 FIRST, LAST, BEYOND = (5, 0), (8, 6), (9, 0)  # compute capabilities: the wheel has code for the first two; nothing runs from the third on
@@ -14,7 +14,7 @@ OLDEST_DRIVER = (11, 0)  # the CUDA version of the oldest driver that all CUDA 1
 _CUDA_WHEEL = re.compile(r"mxnet[-_]cu\d+")
 
 
-def check_cuda(job: Job) -> Iterator[Finding]:
+def check_cuda(job: Environment) -> Iterator[Finding]:
     """Nothing to say where MXNet's CUDA wheel is not installed."""
     if not any(_CUDA_WHEEL.fullmatch(each.metadata["Name"] or "") for each in distributions()):
         return
@@ -47,7 +47,7 @@ def _libraries(missing: Mapping[str, str]) -> Iterator[Finding]:
         )
 
 
-def _path(job: Job, value: str) -> Iterator[Finding]:
+def _path(job: Environment, value: str) -> Iterator[Finding]:
     """The libraries are in folders of pip packages, which this environment does not name."""
     status = ERROR if "DMLC_ROLE" in job.environ else WARNING  # prophet-mx launch has not started this process
     found = "CUDA's libraries are in folders of pip packages: 'prophet-mx launch' names them, other starts of Python do not"

@@ -8,8 +8,8 @@ from .checks import (
     ERROR,
     OK,
     WARNING,
+    Environment,
     Finding,
-    Job,
     check_cores,
     check_engine,
     check_files,
@@ -24,7 +24,7 @@ from .checks import (
 from .cuda import check_cuda
 from .network import check_link, check_nic, check_scheduler, check_tcp_info
 
-CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
+CHECKS: Tuple[Callable[[Environment], Iterator[Finding]], ...] = (
     check_python,
     check_mxnet,
     check_cuda,
@@ -58,7 +58,7 @@ def examine(
         except ConfigError as error:
             environ = {**environ, "DMLC_PS_ROOT_URI": ""}
             wrong = [Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
-    job = Job(environ, scheduler, workers, servers)
+    job = Environment(environ, scheduler, workers, servers)
     findings = [finding for check in CHECKS for finding in check(job)]
     return sorted(findings + wrong, key=lambda finding: (ERROR, WARNING, OK).index(finding.status))
 

@@ -22,7 +22,7 @@ GRACE = 10.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedProcess:
     """One process of a job: ``command`` with the variables ``env``; on another host through an ssh client that is given ``spec``.
 
     ``env`` is what is added to, or replaced in, this process's environment, or the environment that ``host`` gives.
@@ -51,7 +51,7 @@ def plan_job(
     schedule: bool = False,
     gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
-) -> List[Plan]:
+) -> List[PlannedProcess]:
     """The processes of a job on this machine; the parameters are those of :func:`~prophet_mx.launcher.launch.run_job`, and the
     scheduler's ``port``: by default a free one, another at each call."""
     for name, value in (("workers", workers), ("servers", servers)):
@@ -75,7 +75,7 @@ def plan_job(
             if schedule:
                 own["PYTHONPATH"] = with_hook({**os.environ, **own})["PYTHONPATH"]
             own.update(with_libraries({**os.environ, **own}, command))
-            plans.append(Plan(role, index, command, own))
+            plans.append(PlannedProcess(role, index, command, own))
     return plans
 
 
@@ -91,7 +91,7 @@ def plan_hosts(
     schedule: bool = False,
     gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
-) -> List[Plan]:
+) -> List[PlannedProcess]:
     """The processes of a job on ``hosts``, reached by ``ssh``.
 
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
@@ -119,7 +119,7 @@ def plan_hosts(
         if "DMLC_INTERFACE" not in own:  # the user's own choice of the network would lose against an address
             own["DMLC_NODE_HOST"] = reached_at[process.host]
         host, spec = hosts[process.host], ssh.spec(command, own, grace, sharers[process.host], schedule)
-        plans.append(Plan(process.role, process.index, ssh.command(host, own), own, host, spec))
+        plans.append(PlannedProcess(process.role, process.index, ssh.command(host, own), own, host, spec))
     return plans
 
 

@@ -118,11 +118,11 @@ BAND = 18.0  # height of the row of the steps, and of a link's
 def parameters(figures: Figures) -> List[str]:
     """The parameters of the median iteration, most urgent first."""
     trace = figures.trace
-    ranks: Dict[str, int] = {}
+    urgencies: Dict[str, int] = {}
     for unit in trace.passages[figures.median.number]:
         facts = trace.units[unit]
-        ranks[facts.parameter] = min(facts.rank, ranks.get(facts.parameter, facts.rank))
-    return sorted(ranks, key=lambda parameter: ranks[parameter])
+        urgencies[facts.parameter] = min(facts.urgency, urgencies.get(facts.parameter, facts.urgency))
+    return sorted(urgencies, key=lambda parameter: urgencies[parameter])
 
 
 def heaviest(figures: Figures) -> List[str]:

@@ -8,7 +8,7 @@ from . import report_charts as charts
 from . import report_shapes as shapes
 from .report_charts import gantt, heaviest, parameters
 from .report_shapes import INKS, LINES, Chart, Ink, digits, ms
-from .trace_figures import PARTS, Figures, Job, jobs, rank_of
+from .trace_figures import PARTS, Figures, TracedJob, jobs, rank_of
 from .trace_file import STAGES
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Hint(NamedTuple):
     heading: str = NO_SPEED_UP
 
 
-def comparison(before: Job, after: Job) -> str:
+def comparison(before: TracedJob, after: TracedJob) -> str:
     """How much faster or slower the second job is."""
     factor = before.seconds / after.seconds
     change = f"{factor:.2f} times as fast, better" if factor >= 1 else f"{1 / factor:.2f} times as slow, worse"
@@ -52,7 +52,7 @@ def comparison(before: Job, after: Job) -> str:
     return f"An iteration takes {ms(after.seconds)} after ({after.name}) and {ms(before.seconds)} before ({before.name}): {change}."
 
 
-def verdict(job: Job) -> str:
+def verdict(job: TracedJob) -> str:
     """Two sentences: how much of an iteration is stall, and what is left to gain."""
     low, high = job.stalls
     who = "the worker stalls" if len(job.workers) == 1 else "the workers stall"
@@ -70,7 +70,7 @@ def verdict(job: Job) -> str:
     return f"{_which(job, who)} for {stall} of each {ms(job.seconds)} iteration ({shares}), waiting for the first layer's values. {gain}."
 
 
-def straggler(job: Job) -> str:
+def straggler(job: TracedJob) -> str:
     """Who is waited for; empty if no worker is slower than the others."""
     slow = job.stragglers
     if not slow:
@@ -83,13 +83,13 @@ def straggler(job: Job) -> str:
     )
 
 
-def _which(job: Job, sentence: str) -> str:
+def _which(job: TracedJob, sentence: str) -> str:
     """The beginning of a sentence about one of two jobs, or about the only one."""
     sentence = f"{job.label}, {sentence}" if job.label else sentence
     return sentence[0].upper() + sentence[1:]
 
 
-def hints(job: Job) -> List[Hint]:
+def hints(job: TracedJob) -> List[Hint]:
     """What to do about the stall."""
     found = []
     if job.stragglers:
@@ -106,7 +106,7 @@ def hints(job: Job) -> List[Hint]:
     return found
 
 
-def opening(all_jobs: Sequence[Job]) -> List[str]:
+def opening(all_jobs: Sequence[TracedJob]) -> List[str]:
     """What the page says first."""
     if len(all_jobs) == 1:
         return [verdict(all_jobs[0])]
@@ -173,7 +173,7 @@ class _Shown(NamedTuple):
     others: List[Tuple[str, Chart]]
 
 
-def _shown(job: Job, longest: float, ink: Ink) -> _Shown:
+def _shown(job: TracedJob, longest: float, ink: Ink) -> _Shown:
     lead = job.slowest
     few, every = heaviest(lead), parameters(lead)
     return _Shown(
@@ -189,7 +189,7 @@ def _shown(job: Job, longest: float, ink: Ink) -> _Shown:
     )
 
 
-def _worker(name: str, job: Job, worker: Figures) -> _Worker:
+def _worker(name: str, job: TracedJob, worker: Figures) -> _Worker:
     stalled = worker.part("stalled")
     cells = (
         ms(worker.seconds),
@@ -201,7 +201,7 @@ def _worker(name: str, job: Job, worker: Figures) -> _Worker:
     return _Worker(name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else "")
 
 
-def _hints(job: Job) -> List[Hint]:
+def _hints(job: TracedJob) -> List[Hint]:
     """With the page that explains this one."""
     return [*hints(job), Hint("What the words on this page mean.", "docs/timeline.md", "The report")]
 
@@ -227,7 +227,7 @@ class Row(NamedTuple):
     percent: bool = False
 
 
-def rows(job: Job) -> List[Row]:
+def rows(job: TracedJob) -> List[Row]:
     """One job's column of the table: medians over its workers."""
 
     def milliseconds(what: str, value: Callable[[Figures], float], better: int = -1) -> Row:
@@ -254,7 +254,7 @@ def rows(job: Job) -> List[Row]:
     ]
 
 
-def table(all_jobs: Sequence[Job]) -> List[Tuple[str, List[str], str, str]]:
+def table(all_jobs: Sequence[TracedJob]) -> List[Tuple[str, List[str], str, str]]:
     """The page's table: what, how it is shown for each job, by how much a second job differs, and whether that is better or worse."""
     return [(row[0].what, [cell.shown for cell in row], *_difference(row)) for row in zip(*map(rows, all_jobs))]
 

@@ -21,13 +21,13 @@ class UnitFacts(NamedTuple):
     ----------
     parameters : indices of the parameters that it is of, the most urgent first.
     bytes : of its payload.
-    rank : 0 is needed first by the next forward.
+    urgency : 0 is needed first by the next forward.
     step : in which it becomes ready, -1 if that is not known.
     """
 
     parameters: Tuple[int, ...]
     bytes: int
-    rank: int
+    urgency: int
     step: int
 
 
@@ -184,7 +184,7 @@ class RoundRecorder:
         return max(0, int((when - self._origin) * 1e6 + 0.5))
 
 
-class Traffic:
+class RoundCounters:
     """The counters of one rank.
 
     Contract: :meth:`ready` is called in the threads that make gradients, :meth:`started` in the one thread that starts collectives,
@@ -304,4 +304,4 @@ class Traffic:
         """What is fixed about a unit of all plans, for the timeline."""
         facts = self._facts[unit]
         more = {"parameters": [self._names[index] for index in facts.parameters]} if len(facts.parameters) > 1 else {}
-        return {"gradient": facts.parameters[0] if facts.parameters else -1, "bytes": facts.bytes, "link": 0, "rank": facts.rank, **more}
+        return {"gradient": facts.parameters[0] if facts.parameters else -1, "bytes": facts.bytes, "link": 0, "rank": facts.urgency, **more}

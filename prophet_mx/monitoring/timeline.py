@@ -51,7 +51,7 @@ class Recorder(Protocol):
 
 
 class Recorded(Protocol):
-    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.rounds.Traffic`."""
+    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.rounds.RoundCounters`."""
 
     def record_timeline(self, recorder: Any) -> None:
         """Tell this recorder everything that happens; None: nobody."""

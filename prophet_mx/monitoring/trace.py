@@ -11,12 +11,12 @@ from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LIN
 
 @dataclass(frozen=True)
 class TracedUnit:
-    """What is fixed about a unit: its name, its parameter's, and payload ``bytes``; rank 0 is the most urgent one."""
+    """What is fixed about a unit: its name, its parameter's, and payload ``bytes``; urgency 0 is needed first by the next forward."""
 
     name: str
     parameter: str
     bytes: int
-    rank: int
+    urgency: int
 
 
 @dataclass

@@ -155,7 +155,7 @@ def figures(trace: Trace) -> Figures:
 
 def first_parameter(trace: Trace) -> str:
     """The parameter that the next forward needs first."""
-    return min(trace.units.values(), key=lambda unit: unit.rank).parameter
+    return min(trace.units.values(), key=lambda unit: unit.urgency).parameter
 
 
 def _whole(trace: Trace) -> List[int]:
@@ -250,7 +250,7 @@ LABELS = ("before", "after")  # of two jobs; of more nothing is said
 
 
 @dataclass(frozen=True)
-class Job:
+class TracedJob:
     """The workers of one job whose traces are here, in the order of their files; ``name`` is that of the files, ``label`` what the job is
     called where there are two: before, or after."""
 
@@ -301,7 +301,7 @@ def rank_of(figures: Figures) -> str:
     return f"worker {figures.trace.head.get('rank')}"
 
 
-def jobs(all_figures: Sequence[Figures]) -> List[Job]:
+def jobs(all_figures: Sequence[Figures]) -> List[TracedJob]:
     """The jobs of some traces. A trace belongs to the job of the one before it if policy and machines are the same and the rank is new.
 
     Raises
@@ -323,7 +323,7 @@ def jobs(all_figures: Sequence[Figures]) -> List[Job]:
     names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
     if len(set(names)) < len(names):
         names = [_name([figures.trace.path for figures in group]) for group in groups]
-    return [Job(name, group, label) for name, group, label in zip(names, groups, LABELS if len(groups) > 1 else ("",))]
+    return [TracedJob(name, group, label) for name, group, label in zip(names, groups, LABELS if len(groups) > 1 else ("",))]
 
 
 def _name(names: Sequence[str]) -> str:
@@ -349,7 +349,7 @@ def _profile(figures: Figures) -> GradientProfile:
     each a step of its own."""
     trace = figures.trace
     units: Dict[str, List[int]] = {}
-    for unit, facts in sorted(trace.units.items(), key=lambda item: item[1].rank):
+    for unit, facts in sorted(trace.units.items(), key=lambda item: item[1].urgency):
         units.setdefault(facts.parameter, []).append(unit)
     sizes = [max(1, sum(trace.units[unit].bytes for unit in own)) for own in units.values()]
     ready = []

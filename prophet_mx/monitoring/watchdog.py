@@ -28,7 +28,7 @@ DRAINED = (
     "stopped or cut off"
 )
 
-Waiting = Tuple[int, int, str, float, Optional[bool]]
+WaitingUnit = Tuple[int, int, str, float, Optional[bool]]
 """As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
 
 
@@ -202,7 +202,7 @@ class Watchdog:
         return "\n  ".join(lines)
 
 
-def link_line(link: int, units: List[Waiting], connection: Optional[Connection], state: Optional[Health]) -> str:
+def link_line(link: int, units: List[WaitingUnit], connection: Optional[Connection], state: Optional[Health]) -> str:
     """What is known of one server's requests (-1: those that go to all servers), in one line."""
     mine = [unit for unit in units if unit[1] == link]
     sent = [unit for unit in mine if unit[2] == "sent"]
@@ -224,7 +224,7 @@ def link_line(link: int, units: List[Waiting], connection: Optional[Connection],
     return f"{line}; {verdict}"
 
 
-def parameters(units: List[Waiting], name_of: Callable[[int], str]) -> List[str]:
+def parameters(units: List[WaitingUnit], name_of: Callable[[int], str]) -> List[str]:
     """The parameters that wait, longest first, each with its units, their state, and for how long; the first LISTED of them."""
     found: Dict[Tuple[str, str], List[Any]] = {}
     for unit, _, state, seconds, drained in units:

@@ -130,9 +130,9 @@ class Simulation:
         """The core as a worker has it: its units, and the steps of a profile that this worker has learned."""
         scheduler = Scheduler(policy, self.cluster.servers, window, lead, rate)
         order = sorted(range(len(self.units)), key=lambda number: (self.units[number].gradient, number))
-        rank = {number: place for place, number in enumerate(order)}
+        urgency = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
-            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
+            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, urgency[number], number)
         slices = (unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1)
         message = message_bytes(connection_rate(self.cluster), message_time(self.cluster), self.cluster.servers)
         scheduler.set_unit(max(slices, default=0), message)

@@ -43,7 +43,7 @@ from .cluster import (
     worker_classes,
 )
 from .event_loop import Simulation
-from .worker import Timeline
+from .worker import SimulatedIteration
 
 __all__ = [
     "Cluster",
@@ -51,7 +51,7 @@ __all__ = [
     "POLICIES",
     "Result",
     "SPREAD",
-    "Timeline",
+    "SimulatedIteration",
     "Unit",
     "WorkerResult",
     "default_units",
@@ -71,12 +71,12 @@ class WorkerResult:
     ----------
     count : how many workers it stands for.
     iterations : time of each measured iteration (seconds).
-    timeline : the last measured iteration.
+    last : the last measured iteration.
     """
 
     count: int
     iterations: Tuple[float, ...]
-    timeline: Timeline
+    last: SimulatedIteration
 
     @property
     def seconds(self) -> float:
@@ -166,7 +166,7 @@ def simulate(
     workers = []
     for worker in simulation.workers:
         starts = worker.starts[warmup:]
-        workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.timeline()))
+        workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.last_iteration()))
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
     return Result(policy, cluster, units, seconds, _bound(profile, cluster, units, factors), tuple(workers))

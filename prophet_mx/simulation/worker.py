@@ -85,7 +85,7 @@ class UnitTimes(NamedTuple):
     answered: float
 
 
-class Timeline(NamedTuple):
+class SimulatedIteration(NamedTuple):
     """One iteration of one worker, in seconds from the start of backward.
 
     backward: when backward ended. forward: (start, end) of each gradient's forward. units: in the order of the simulated units.
@@ -127,10 +127,10 @@ class Worker:
         self.factors.append(self.slowness * (1 + spread))
         return self.factors[-1]
 
-    def timeline(self) -> Timeline:
+    def last_iteration(self) -> SimulatedIteration:
         """The last iteration."""
         start = self.starts[-2]
-        return Timeline(
+        return SimulatedIteration(
             self.backward_end - start,
             tuple((a - start, b - start) for a, b in self.forward),
             tuple(UnitTimes(*(time - start for time in times)) for times in zip(*self.times)),

@@ -13,7 +13,7 @@ from typing import Any, Callable, List, Optional, Sequence, Tuple
 import torch
 import torch.distributed as dist
 
-from ..monitoring.rounds import Traffic
+from ..monitoring.rounds import RoundCounters
 from ..runtime import start_thread
 from .guards import view_like
 from .streams import Streams
@@ -34,7 +34,7 @@ class Reducer:
         group: dist.ProcessGroup,
         units: Sequence[torch.Tensor],
         order: Sequence[int],
-        traffic: Traffic,
+        traffic: RoundCounters,
         landed: Callable[[int], None],
         failed: Callable[[BaseException], None],
         outstanding: int = OUTSTANDING,

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
-from ..monitoring.rounds import Traffic, UnitFacts
+from ..monitoring.rounds import RoundCounters, UnitFacts
 from .agreement import Plan
 from .guards import Owner, give_own_memory, guard, guard_gradient, held_elsewhere, lent, plainly, unguard_gradient
 from .reducer import Reducer, lay_out
@@ -35,7 +35,7 @@ class Channel(NamedTuple):
 
     group: dist.ProcessGroup
     waiting: Waiting
-    traffic: Traffic
+    traffic: RoundCounters
     streams: Optional[Streams]
     unused: bool
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.monitoring import rounds as rounds_module
-from prophet_mx.monitoring.rounds import RoundRecorder, Traffic, UnitFacts
+from prophet_mx.monitoring.rounds import RoundCounters, RoundRecorder, UnitFacts
 from prophet_mx.monitoring.timeline import Timeline
 from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_figures import figures
@@ -134,7 +134,7 @@ def passes(traffic, clock, begin):
 
 
 def test_counters(clock):
-    traffic = Traffic(["a", "b", "answers"])
+    traffic = RoundCounters(["a", "b", "answers"])
     traffic.plan([UnitFacts((0,), 1000, 0, 1), UnitFacts((1,), 4000, 1, 0)], 1e5)
     for number in range(3):
         passes(traffic, clock, 100 + 0.1 * number)
@@ -156,7 +156,7 @@ def test_counters(clock):
 
 def test_a_trace_goes_on_over_another_plan(clock, tmp_path):
     """The units of each plan have rows of their own, and the figures are those of the times."""
-    traffic = Traffic(["a", "b", "answers"])
+    traffic = RoundCounters(["a", "b", "answers"])
     traffic.plan([UnitFacts((0,), 1000, 0, -1), UnitFacts((1,), 4000, 1, -1)], 0.0)
     timeline = Timeline(
         traffic,
