@@ -25,7 +25,7 @@ from .comparison.cells import PROFILES, Cell
 from .comparison.command import Session, add_comparison_options, compare, protocol
 from .comparison.metadata import describe
 from .comparison.methods import Method, parse
-from .comparison.rows import Job, JobRow
+from .comparison.rows import JobRow, MeasuredJob
 from .comparison.trainings import KIND_OF_DEVICES as KIND
 from .testbed import Testbed, measure
 from .testbed.cuda import environment
@@ -108,7 +108,7 @@ def run_cell(cell: DeviceCell, methods: Sequence[Method], env: Dict[str, str], o
     env = {**env, "EMULATED_CUDA_DEVICE": cell.device, "EMULATED_CUDA_COUNT": "1"}
     with Testbed(cluster.workers, cluster.servers, cluster.rate) as bed:
 
-        def run(name: str) -> Job:
+        def run(name: str) -> MeasuredJob:
             method = known.get(name)
             return run_script(bed, script(cell, method, options), method, options, env, with_weights=False)
 

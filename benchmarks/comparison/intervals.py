@@ -28,27 +28,14 @@ class Interval(NamedTuple):
 
 def of_median(values: Sequence[float]) -> Interval:
     """The interval of the median of a value per job. ValueError without any."""
-    return _interval(_medians(values, np.random.default_rng(SEED)), values)
-
-
-def of_ratio(above: Sequence[float], below: Sequence[float]) -> Interval:
-    """The interval of one median over another, of jobs that did not run in turns. ValueError if either has none."""
-    rng = np.random.default_rng(SEED)
-    return _interval(_medians(above, rng) / _medians(below, rng), above, below)
+    if not len(values):
+        raise ValueError("no job, no median")
+    draws = np.random.default_rng(SEED).choice(np.asarray(values, float), size=(DRAWS, len(values)))
+    low, high = np.quantile(np.median(draws, axis=1), [(1 - SHARE) / 2, (1 + SHARE) / 2])
+    return Interval(float(np.median(values)), float(low), float(high))
 
 
 def of_paired_ratio(above: Sequence[Optional[float]], below: Sequence[Optional[float]]) -> Optional[Interval]:
     """The interval of the median ratio of jobs that ran in the same round: what slows a round slows both. None without a common round."""
     ratios = [a / b for a, b in zip(above, below) if a is not None and b is not None]
     return of_median(ratios) if ratios else None
-
-
-def _medians(values: Sequence[float], rng: np.random.Generator) -> "np.ndarray[int, np.dtype[np.float64]]":
-    if not len(values):
-        raise ValueError("no job, no median")
-    return np.median(rng.choice(np.asarray(values, float), size=(DRAWS, len(values))), axis=1)
-
-
-def _interval(drawn: "np.ndarray[int, np.dtype[np.float64]]", above: Sequence[float], below: Sequence[float] = (1.0,)) -> Interval:
-    low, high = np.quantile(drawn, [(1 - SHARE) / 2, (1 + SHARE) / 2])
-    return Interval(float(np.median(above) / np.median(below)), float(low), float(high))

@@ -112,12 +112,10 @@ def write_everywhere(
 
 
 def comparison_table(rows: Sequence[JobRow], about: Mapping[str, Any]) -> str:
-    """The table of a comparison, below the rule by which its jobs count. Raises BelowBoundError."""
+    """The table of a comparison, below how many jobs there are. Raises BelowBoundError."""
     aside = sum(bool(row.aside) for row in rows)
-    return (
-        f"Seed {about['seed']}. {len(rows)} jobs, {aside} set aside: a job counts unless others took more than "
-        f"{about['max_stolen']:.0%} of a core from it, or the links gave less than 90% of their rate.\n\n{detail(rows, about)}"
-    )
+    why = ": data.csv says why" if aside else ""
+    return f"Seed {about['seed']}. {len(rows)} jobs, {aside} set aside{why}.\n\n{detail(rows, about)}"
 
 
 def load(question: str, results: Optional[Path] = None) -> Optional[Result]:

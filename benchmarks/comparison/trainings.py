@@ -77,8 +77,8 @@ def table(cell: CellSummary, first: JobRow) -> str:
     head = (
         f"**{cell.cell}**: {first.images} samples and {first.megabytes or 0:g} MB per iteration, {alone}rho {first.rho or 0:g}, "
         f"links carried {format_rate((first.goodput_gbit or 0) * 1e9 / 8)} each way{share}\n\n"
-        "| method | samples/s (95%) | against plain (95%) | accuracy | weights as plain's | CPU of a worker | servers' CPU | jobs "
-        "| taken, of a core |\n|---|---:|---:|---:|---|---:|---:|---:|---:|\n"
+        "| method | samples/s (95%) | against plain (95%) | accuracy | weights as plain's | CPU of a worker | servers' CPU | jobs |\n"
+        "|---|---:|---:|---:|---|---:|---:|---:|\n"
     )
     return head + "".join(_line(summary, plain) for summary in cell.methods.values()) + _busy(cell)
 
@@ -95,7 +95,7 @@ def _busy(cell: CellSummary) -> str:
 def _line(summary: Summary, plain: Optional[Summary]) -> str:
     name = _NAMES.get(summary.method, f"`{summary.method}`")
     if not summary.jobs:
-        return f"| {name} | **{summary.note}** |" + " |" * 7 + "\n"
+        return f"| {name} | **{summary.note}** |" + " |" * 6 + "\n"
     jobs = summary.jobs
     against = summary.speed_against(plain) if plain and plain.jobs and plain is not summary else None
     cells = [
@@ -107,7 +107,6 @@ def _line(summary: Summary, plain: Optional[Summary]) -> str:
         _median([job.cpu_percent for job in jobs], 1),
         _median([job.server_cpu_percent for job in jobs], 1),
         f"{len(jobs)} of {summary.tried}",
-        ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs),
     ]
     return "| " + " | ".join(cells) + " |\n"
 
