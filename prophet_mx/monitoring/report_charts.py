@@ -26,7 +26,6 @@ from .report_shapes import (
     ticks,
     time_axis,
 )
-from .trace import Passage
 from .trace_figures import PARTS, Figures, busy_shares, wires_between
 from .trace_file import STAGES
 
@@ -205,18 +204,14 @@ def _passages(figures: Figures, seconds: float, rows: Dict[str, float], height: 
     passages = sorted(trace.passages[figures.median.number].items())
     for stage in ("wait", "answer", "unpack", "wire"):  # of a parameter's units, what is on the wire is on top
         for unit, passage in passages:
-            at, to = _stage(passage, stage)
+            at, to = {
+                "wait": (passage.ready, passage.wire),
+                "wire": (passage.wire, passage.drained),
+                "answer": (passage.drained, passage.answered),
+                "unpack": (passage.answered, passage.landed),
+            }[stage]
             y = rows.get(trace.units[unit].parameter)
             if y is not None and to > at:
                 at, to = at - begin, min(to - begin, seconds)
                 about = f"{trace.units[unit].name}: {stage} {ms(to - at)}, from {ms(at)}"
                 yield Rect(LEFT + at * scale, y, max(0.3, (to - at) * scale), height, INKS[stage], about)
-
-
-def _stage(passage: Passage, stage: str) -> Tuple[float, float]:
-    return {
-        "wait": (passage.ready, passage.wire),
-        "wire": (passage.wire, passage.drained),
-        "answer": (passage.drained, passage.answered),
-        "unpack": (passage.answered, passage.landed),
-    }[stage]

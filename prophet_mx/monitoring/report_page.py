@@ -1,19 +1,17 @@
 """The page of ``prophet-mx report``: one HTML text without anything to load. Its sentences are here and in ``templates/report.html``."""
 
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..errors import MissingPackageError
 from ..quantities import format_rate
 from . import report_charts as charts
 from . import report_shapes as shapes
-from .report_charts import gantt, heaviest, parameters
-from .report_shapes import INKS, LINES, Chart, Ink, digits, ms
+from .report_shapes import INKS, LINES, Ink, digits, ms
 from .trace_figures import PARTS, Figures, TracedJob, jobs, rank_of
 from .trace_file import STAGES
 
 if TYPE_CHECKING:
     import jinja2
-
 
 SAME = 0.02  # share of a number, or points of a percentage: what differs by less is called the same
 PART_WORDS = {
@@ -150,46 +148,28 @@ def page(all_figures: Sequence[Figures]) -> str:
     )
 
 
-class _Worker(NamedTuple):
-    """A row of the table of workers."""
-
-    name: str
-    cells: Tuple[str, ...]
-    note: str
-
-
-class _Shown(NamedTuple):
+def _shown(job: TracedJob, longest: float, ink: Ink) -> Dict[str, Any]:
     """A job on the page. ``lead`` is the worker whose charts are shown first; ``every`` has all parameters, if ``gantt`` leaves some out;
     ``steps`` is None where the profile was not learned; ``others`` are the other workers' iterations, by name."""
-
-    name: str
-    label: str
-    lead: str
-    figures: Figures
-    utilisation: Chart
-    steps: Optional[Chart]
-    gantt: Chart
-    every: Optional[Chart]
-    others: List[Tuple[str, Chart]]
-
-
-def _shown(job: TracedJob, longest: float, ink: Ink) -> _Shown:
     lead = job.slowest
-    few, every = heaviest(lead), parameters(lead)
-    return _Shown(
-        job.name,
-        job.label,
-        rank_of(lead),
-        lead,
-        charts.utilisation(lead, longest, ink),
-        charts.step_pattern(lead, longest, ink) if lead.steps else None,
-        gantt(lead, longest, few),
-        gantt(lead, longest, every) if len(every) > len(few) else None,
-        [(rank_of(worker), gantt(worker, longest, heaviest(worker))) for worker in job.workers if worker is not lead],
-    )
+    few, every = charts.heaviest(lead), charts.parameters(lead)
+    return {
+        "name": job.name,
+        "label": job.label,
+        "lead": rank_of(lead),
+        "figures": lead,
+        "utilisation": charts.utilisation(lead, longest, ink),
+        "steps": charts.step_pattern(lead, longest, ink) if lead.steps else None,
+        "gantt": charts.gantt(lead, longest, few),
+        "every": charts.gantt(lead, longest, every) if len(every) > len(few) else None,
+        "others": [
+            (rank_of(worker), charts.gantt(worker, longest, charts.heaviest(worker))) for worker in job.workers if worker is not lead
+        ],
+    }
 
 
-def _worker(name: str, job: TracedJob, worker: Figures) -> _Worker:
+def _worker(name: str, job: TracedJob, worker: Figures) -> Tuple[str, Tuple[str, ...], str]:
+    """A row of the table of workers: name, cells, note."""
     stalled = worker.part("stalled")
     cells = (
         ms(worker.seconds),
@@ -198,7 +178,7 @@ def _worker(name: str, job: TracedJob, worker: Figures) -> _Worker:
         ms(worker.first_wait("answer")),
         f"{worker.utilisation:.0%}",
     )
-    return _Worker(name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else "")
+    return name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else ""
 
 
 def _hints(job: TracedJob) -> List[Hint]:

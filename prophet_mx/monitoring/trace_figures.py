@@ -24,32 +24,19 @@ from ..errors import ConfigError, TraceError
 from ..planning.bound import lower_bound
 from ..profiling.compute_times import with_compute
 from ..profiling.gradient_profile import Gradient, GradientProfile
-from .trace import Passage, Trace
+from .trace import Trace
+from .trace_file import STAGES
 
 PARTS = ("backward", "stalled", "arriving", "compute")
 BINS = 120  # of the utilisation over an iteration
 
 
 @dataclass(frozen=True)
-class FirstLayer:
-    """The passage of the first layer's last unit: ``wait`` until it may leave, ``wire``, ``answer``, ``unpack`` (seconds)."""
-
-    wait: float
-    wire: float
-    answer: float
-    unpack: float
-
-    @property
-    def total(self) -> float:
-        """From ready to in the caller's array."""
-        return self.wait + self.wire + self.answer + self.unpack
-
-
-@dataclass(frozen=True)
 class Iteration:
-    """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``utilisation`` is the share of the time in
-    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send; ``ahead`` are the bytes
-    that were sent and not answered when the first layer's gradient became ready: what was in front of it."""
+    """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``first_layer`` by the stages of the first layer's last
+    unit, from ready to in the caller's array; ``utilisation`` is the share of the time in which the links carried bytes, ``bytes`` what it
+    sent, ``idle`` the time in which there was nothing to send; ``ahead`` are the bytes that were sent and not answered when the first
+    layer's gradient became ready: what was in front of it."""
 
     number: int
     begin: float
@@ -57,7 +44,7 @@ class Iteration:
     last_ready: float
     first_there: float
     parts: Dict[str, float]
-    first_layer: FirstLayer
+    first_layer: Dict[str, float]
     utilisation: float
     bytes: int
     idle: float
@@ -111,8 +98,8 @@ class Figures:
 
     @property
     def computing(self) -> float:
-        """The median time of an iteration in which the worker can compute: all of it but the time stalled. Of a worker that others wait
-        for it is longer than theirs."""
+        """The median time of an iteration in which the worker can compute: all of it but the time stalled. It is longest on the worker that
+        the others wait for."""
         return self.middle([iteration.seconds - iteration.parts["stalled"] for iteration in self.iterations])
 
     @property
@@ -126,7 +113,8 @@ class Figures:
 
     def first_wait(self, name: str) -> float:
         """The median of one stage of the first layer, or of its 'total'."""
-        return self.middle([getattr(iteration.first_layer, name) for iteration in self.iterations])
+        waits = [iteration.first_layer for iteration in self.iterations]
+        return self.middle([sum(wait.values()) if name == "total" else wait[name] for wait in waits])
 
 
 def figures(trace: Trace) -> Figures:
@@ -179,6 +167,7 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     last_ready = min(end, max(passage.ready for passage in passages.values()))
     first_there = min(end, max(last_ready, slowest.landed))
     all_there = min(end, max(first_there, max(passage.landed for passage in passages.values())))
+    waits = [slowest.ready, slowest.released, slowest.drained, slowest.answered, slowest.landed]
     lengths = (last_ready - begin, first_there - last_ready, all_there - first_there, end - all_there)
     links = max(1, int(trace.head.get("servers", 1)))
     busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
@@ -189,20 +178,11 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
         last_ready,
         slowest.landed,
         dict(zip(PARTS, lengths)),
-        _stages(slowest),
+        {stage: to - at for stage, at, to in zip(STAGES, waits, waits[1:])},
         min(1.0, busy / links / max(1e-9, end - begin)),
         sum(trace.units[unit].bytes for unit in passages),
         sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps),
         sum(trace.units[unit].bytes for unit, passage in passages.items() if passage.released < slowest.ready < passage.answered),
-    )
-
-
-def _stages(passage: Passage) -> FirstLayer:
-    return FirstLayer(
-        passage.released - passage.ready,
-        passage.drained - passage.released,
-        passage.answered - passage.drained,
-        passage.landed - passage.answered,
     )
 
 
