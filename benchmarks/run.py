@@ -22,11 +22,11 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ProphetError
 
-from .comparison.best import from_question
 from .comparison.cells import Cell, Load
 from .comparison.command import Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import describe
 from .comparison.methods import METHODS, STANDARD, Method, parse
+from .comparison.results import from_question
 from .comparison.rows import JobRow, MeasuredJob
 from .testbed import Testbed, measure
 from .testbed.emulated import Task

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from prophet_mx.quantities import format_rate
 
-from .names import family, model, title
+from .cells import family, model, title
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
 from .trainings import KIND_OF_DEVICES

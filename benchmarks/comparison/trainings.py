@@ -7,9 +7,8 @@ from typing import List, NamedTuple, Optional, Tuple
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
 
-from .intervals import of_median
 from .rows import JobRow
-from .summaries import CellSummary, Summary
+from .summaries import CellSummary, Summary, of_median
 
 PLAIN = "pushpull"
 KIND_OF_DEVICES = "gpu"  # of jobs on emulated GPUs, which compute no values

@@ -10,8 +10,7 @@ from prophet_mx.planning.bound import communication_seconds
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.simulation.predict import COSTS, load_costs
 
-from ..comparison.cells import Cell
-from ..comparison.names import model
+from ..comparison.cells import Cell, model
 from ..comparison.results import RESULTS, Files
 from ..questions import QUESTIONS
 from ..validate_simulator import Measured, predict, read

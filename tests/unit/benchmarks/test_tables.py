@@ -2,10 +2,9 @@
 
 import pytest
 
-from benchmarks.comparison.best import best_methods
+from benchmarks.comparison.cells import title
 from benchmarks.comparison.command import compare
-from benchmarks.comparison.names import title
-from benchmarks.comparison.results import add_output_options
+from benchmarks.comparison.results import add_output_options, best_methods
 from benchmarks.comparison.rows import JobRow, read, write_csv
 from benchmarks.comparison.summaries import BelowBoundError, summarise
 from benchmarks.comparison.tables import claims, compact, detail

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.comparison.intervals import of_median, of_paired_ratio
+from benchmarks.comparison.summaries import of_median, of_paired_ratio
 
 TIMES = st.lists(st.floats(1, 1000), min_size=1, max_size=9)
 
