@@ -23,8 +23,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from prophet_mx.planning.bound import scaled_to_rho, worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate, parse_rate, parse_time
-from prophet_mx.simulation.cluster import connection_rate, message_time
-from prophet_mx.simulation.simulator import Cluster, Result, Unit, in_total_order, make_units, simulate
+from prophet_mx.simulation.cluster import Unit, connection_rate, in_total_order, make_units, message_time
+from prophet_mx.simulation.simulator import Cluster, Result, simulate
 
 from .comparison.cells import PROFILES
 from .comparison.metadata import describe

@@ -7,7 +7,8 @@ from matplotlib.patches import Patch
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate
-from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
+from prophet_mx.simulation.cluster import default_units
+from prophet_mx.simulation.simulator import Cluster, Result, simulate
 
 from ..comparison.cells import Cell
 from .spans import iteration

@@ -6,7 +6,8 @@ from typing import Any, Sequence
 import matplotlib.pyplot as plt
 
 from prophet_mx.quantities import format_rate
-from prophet_mx.simulation.simulator import Cluster, default_units, simulate
+from prophet_mx.simulation.cluster import default_units
+from prophet_mx.simulation.simulator import Cluster, simulate
 
 from ..comparison.cells import Cell
 from .spans import Iteration, Span, iteration

@@ -31,7 +31,7 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def number(parse: Callable[[str], Number], low: float, high: float, allowed: str) -> Callable[[str], Number]:
-    """What ``parse`` makes of a text, if it is within the limits."""
+    """``parse``, for values within the limits."""
 
     def convert(text: str) -> Number:
         value: Optional[Number] = None

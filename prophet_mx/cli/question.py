@@ -137,7 +137,7 @@ class Question:
 
     @property
     def sentence(self) -> str:
-        """The job."""
+        """The job, in a sentence."""
         profile = self.profile
         return (
             f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, {profile.total_bytes / 1e6:.1f} MB; "
@@ -245,7 +245,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 
 
 def read(arguments: argparse.Namespace) -> Question:
-    """What the options ask.
+    """The job and the clusters that the options name.
 
     Raises
     ------

@@ -11,7 +11,7 @@ from ..quantities import format_rate
 from .checks import ERROR, OK, WARNING, Environment, Finding
 
 CONNECT_SECONDS = 3.0
-SLOW_LINK = 125e6  # bytes/s: what is slower is so by mistake nowadays
+SLOW_LINK = 125e6  # bytes/s: a slower link is likely a mistake
 
 
 def check_tcp_info(job: Environment) -> Iterator[Finding]:

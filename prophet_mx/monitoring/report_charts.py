@@ -42,7 +42,7 @@ def first_layer(workers: Sequence[Figures], names: Sequence[str]) -> Chart:
 
 
 def bars(rows: Sequence[Sequence[Tuple[str, float]]], names: Sequence[str], height: float, label: str) -> Chart:
-    """A bar of such a height per row, made of named times one after the other."""
+    """A bar for each row: its named times, one after the other."""
     longest = max(1e-6, max(sum(seconds for _, seconds in row) for row in rows))
     scale, below = PLOT / longest, (height + 8) * len(rows)
     shapes: List[Shape] = list(time_axis(longest, below + 6, 0))
@@ -170,7 +170,7 @@ def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
 
 
 def _links(figures: Figures, seconds: float, links: int) -> Iterator[Shape]:
-    """Of each link a row: the blocks, and in them the time in which it carried bytes."""
+    """A row for each link: its blocks, and in them the times in which it carried bytes."""
     iteration, scale = figures.median, PLOT / seconds
     blocks = figures.trace.blocks.get(iteration.number, [])
     for link in range(links):

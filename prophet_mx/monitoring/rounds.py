@@ -19,10 +19,10 @@ class UnitFacts(NamedTuple):
 
     Attributes
     ----------
-    parameters : indices of the parameters that it is of, the most urgent first.
-    bytes : of its payload.
+    parameters : indices of its parameters, the most urgent first.
+    bytes : size of its payload.
     urgency : 0 is needed first by the next forward.
-    step : in which it becomes ready, -1 if that is not known.
+    step : the step in which it becomes ready, -1 if that is not known.
     """
 
     parameters: Tuple[int, ...]
@@ -197,9 +197,10 @@ class RoundCounters:
 
     Attributes
     ----------
-    gradients, labels : of each unit of all plans, what it is of, and what that is called; both only grow.
+    gradients : the gradient of each unit of all plans; only grows.
+    labels : what each of these gradients is called; only grows.
     recorder : the timeline's, None while there is none.
-    rate : of the plan, bytes/s of payload; 0 while it is not known.
+    rate : payload that the plan expects to carry (bytes/s); 0 while it is not known.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

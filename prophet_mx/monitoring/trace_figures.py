@@ -88,7 +88,7 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """Of an iteration, the median."""
+        """The median time of an iteration."""
         return self.middle([iteration.seconds for iteration in self.iterations])
 
     @property
@@ -224,9 +224,9 @@ def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
     return steps
 
 
-SLOW = 1.1  # times as long as the others computes a worker that is called a straggler,
-DELAYS = 0.04  # and longer by this share of an iteration at least
-LABELS = ("before", "after")  # of two jobs; of more nothing is said
+SLOW = 1.1  # a straggler computes for this many times as long as most of the others,
+DELAYS = 0.04  # and longer by at least this share of an iteration
+LABELS = ("before", "after")  # of two jobs, which are the most that a report compares
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class TracedJob:
 
     @property
     def seconds(self) -> float:
-        """Of an iteration, the median over the workers."""
+        """The time of an iteration: the median over the workers."""
         return self.middle(lambda worker: worker.seconds)
 
     @cached_property

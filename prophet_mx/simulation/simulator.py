@@ -15,7 +15,8 @@ the messages of all; the answer carries as many bytes. So even alone on the netw
 where the lower bound counts it once.
 
 Workers that behave alike are simulated once. Without jitter those are all but the straggler, and the result is the same; with
-jitter there are at most :data:`MAX_CLASSES` classes of workers, each as slow in every iteration as the slowest of its members.
+jitter there are at most :data:`~prophet_mx.simulation.cluster.MAX_CLASSES` classes of workers, each as slow in every iteration as the
+slowest of its members.
 Servers that hold nothing but their share of spread arrays are simulated once, too.
 """
 
@@ -28,37 +29,11 @@ from .. import policies
 from ..errors import ConfigError, need_whole, not_allowed
 from ..planning.bound import Pinned, lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import (
-    MAX_CLASSES,
-    PLAIN,
-    SPREAD,
-    Cluster,
-    Unit,
-    check_units,
-    connection_rate,
-    default_units,
-    in_total_order,
-    make_units,
-    pinned,
-    worker_classes,
-)
+from .cluster import PLAIN, Cluster, Unit, check_units, connection_rate, default_units, pinned, worker_classes
 from .event_loop import Simulation
 from .worker import SimulatedIteration
 
-__all__ = [
-    "Cluster",
-    "MAX_CLASSES",
-    "POLICIES",
-    "Result",
-    "SPREAD",
-    "SimulatedIteration",
-    "Unit",
-    "WorkerResult",
-    "default_units",
-    "in_total_order",
-    "make_units",
-    "simulate",
-]
+__all__ = ["POLICIES", "Cluster", "Result", "WorkerResult", "simulate"]
 
 POLICIES = (PLAIN, *policies.POLICIES)
 

@@ -13,19 +13,9 @@ from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.partition import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
+from prophet_mx.simulation.cluster import MAX_CLASSES, SPREAD, Unit, default_units, in_total_order, make_units, worker_classes
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
-from prophet_mx.simulation.simulator import (
-    MAX_CLASSES,
-    POLICIES,
-    SPREAD,
-    Cluster,
-    Unit,
-    default_units,
-    in_total_order,
-    make_units,
-    simulate,
-    worker_classes,
-)
+from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from prophet_mx.simulation.worker import TO_DEVICE, TO_HOST, CopyEngines
 from prophet_mx.sizes import MAX_UNIT, Traffic
 from support.profiles import make_profile, network_like
