@@ -2,7 +2,7 @@
 
 A prediction is a simulation (:mod:`prophet_mx.simulation.simulator`) of a recorded profile on a cluster of the given rate, put beside the
 lower bound. Whether scheduling helps is read from the predicted times, never from rho alone: the gain also depends on where a
-model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/predictions.py``), so a
+model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/validate_simulator.py``), so a
 gain below that is called none. What it says in words is in :mod:`prophet_mx.simulation.verdict`.
 """
 
@@ -19,12 +19,11 @@ from ..profiling.gradient_profile import GradientProfile
 from .cluster import PLAIN, Cluster, default_units
 from .simulator import POLICIES, Result, need_policy, simulate
 
-__all__ = ["COSTS", "MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]
+__all__ = ["MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]
 
 MARGIN = 0.04  # share of an iteration's time: predictions are wrong by about that, in the median
 ITERATIONS, WARMUP = 4, 4  # simulated unless asked for; iterations are alike after two or three
 RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))  # at which useful_rates looks: 1/16 to 16
-COSTS: Mapping[str, float] = {}  # what messages cost unless given, by field of Cluster: nothing
 
 
 def predicted_seconds(
@@ -44,7 +43,7 @@ def predicted_seconds(
     profile : with compute times; see :mod:`prophet_mx.profiling.compute_times` for one that was recorded.
     rate : what TCP carries over every machine's link, each way (bytes/s).
     policy : one of :data:`prophet_mx.simulation.simulator.POLICIES`; ``plain`` is stock MXNet.
-    costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None for :data:`COSTS`.
+    costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None: they cost nothing.
     bigarray : elements from which MXNet splits an array over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 
     Raises
@@ -63,7 +62,7 @@ def predicted_seconds(
 
 
 def _cluster(rate: float, workers: int, servers: int, costs: Optional[Mapping[str, float]]) -> Cluster:
-    named: Mapping[str, Any] = COSTS if costs is None else costs
+    named: Mapping[str, Any] = costs or {}
     return Cluster(bandwidth=rate, workers=workers, servers=servers, **named)
 
 
