@@ -178,13 +178,10 @@ class Config:
         for variable in map(str, environ):
             if variable.startswith(PREFIX) and variable[len(PREFIX) :].lower() not in names:
                 name = variable if variable.isidentifier() else repr(variable)
-                raise ConfigError(
-                    f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
-                    + ", ".join(PREFIX + name.upper() for name in names)
-                )
+                raise _unknown(name, environ.get(variable), [PREFIX + name.upper() for name in names])
         for name, value in overrides.items():
             if name not in names:
-                raise ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are " + ", ".join(names))
+                raise _unknown(name, value, names)
         values = {}
         for name in names:
             if name in overrides:
@@ -204,6 +201,10 @@ class Config:
             except ConfigError as error:  # the variables of another program are no reason to stop
                 notes = [note.replace(f" is read as {variable}={text}", f" is not used: {error}") for note in notes]
         return cls(**values), notes
+
+
+def _unknown(name: str, value: Any, known: List[str]) -> ConfigError:
+    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are {', '.join(known)}")
 
 
 def shown(value: Any) -> str:

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..policies import OFF
@@ -112,8 +112,23 @@ exit codes:
   2  wrong argument, or no usable profile"""
 
 WARMUP = 5  # iterations before those that are measured
-# Options of what messages and copies cost, by field of Cluster: what is not given leaves the field as --costs has it.
-_COSTS = ("rtt", "message_bytes", "message_seconds", "server_message_seconds", "jitter", "straggler", "copy_rate")
+# What messages and copies cost, and how workers differ: option, field of Cluster, type, unit, meaning. Without the option --costs decides.
+_COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
+    ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
+    ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
+    ("--message-time", "message_seconds", cost_seconds, "TIME", "time a worker takes to send a message, and to receive one (default: 0)"),
+    ("--server-time", "server_message_seconds", cost_seconds, "TIME", "time a server takes for each message (default: 0)"),
+    ("--server-rate", "server_rate", link_rate, "RATE", "bytes that a server handles per second, such as 1GB/s (default: no limit)"),
+    (
+        "--jitter",
+        "jitter",
+        factor(0, 0.99),
+        "SHARE",
+        "compute times vary by up to this share, at random per worker and iteration (default: 0)",
+    ),
+    ("--straggler", "straggler", factor(1, 1e3), "FACTOR", "one worker computes this many times as long as the others (default: 1)"),
+    ("--copy-rate", "copy_rate", link_rate, "RATE", "rate of copies between a worker's device and its host, each way (default: no limit)"),
+)
 
 
 @dataclass(frozen=True)
@@ -198,49 +213,15 @@ def _policy(text: str) -> str:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    count, zero = whole(MAX_MACHINES), "(default: 0)"
+    count = whole(MAX_MACHINES)
     add = parser.add_argument_group("cluster").add_argument
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
     add("--costs", metavar="FILE", help="JSON file of these costs (default: none); the options below override it")
-    add("--rtt", type=cost_seconds, metavar="TIME", help="round trip of the idle network " + zero)
-    add(
-        "--overhead",
-        dest="message_bytes",
-        type=message_bytes,
-        metavar="BYTES",
-        help="bytes of a message on the wire besides its payload " + zero,
-    )
-    add(
-        "--message-time",
-        dest="message_seconds",
-        type=cost_seconds,
-        metavar="TIME",
-        help="time a worker takes to send a message, and to receive one " + zero,
-    )
-    add(
-        "--server-time",
-        dest="server_message_seconds",
-        type=cost_seconds,
-        metavar="TIME",
-        help="time a server takes for each message " + zero,
-    )
-    add("--server-rate", type=link_rate, metavar="RATE", help="bytes that a server handles per second, such as 1GB/s (default: no limit)")
-    add(
-        "--jitter",
-        type=factor(0, 0.99),
-        metavar="SHARE",
-        help="compute times vary by up to this share, at random per worker and iteration " + zero,
-    )
-    add("--straggler", type=factor(1, 1e3), metavar="FACTOR", help="one worker computes this many times as long as the others (default: 1)")
-    add(
-        "--copy-rate",
-        type=link_rate,
-        metavar="RATE",
-        help="rate of copies between a worker's device and its host, each way (default: no limit)",
-    )
+    for option, field, kind, unit, meaning in _COSTS:
+        add(option, dest=field, type=kind, metavar=unit, help=meaning)
     add("--copy-whole", action="store_true", help="copy gradients and values as a whole, not slice by slice")
 
 
@@ -256,9 +237,9 @@ def read(arguments: argparse.Namespace) -> Question:
     """
     profile, compute = _job(arguments)
     costs: Dict[str, Any] = load_costs(arguments.costs) if arguments.costs else {}
-    costs.update({name: getattr(arguments, name) for name in _COSTS if getattr(arguments, name) is not None})
-    if arguments.server_rate:
-        costs["server_byte_seconds"] = 1 / arguments.server_rate
+    costs.update({field: getattr(arguments, field) for _, field, *_ in _COSTS if getattr(arguments, field) is not None})
+    if "server_rate" in costs:
+        costs["server_byte_seconds"] = 1 / costs.pop("server_rate")
     if arguments.copy_whole:
         costs["copy_chunk"] = 0
     clusters = [

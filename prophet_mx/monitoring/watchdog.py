@@ -150,22 +150,11 @@ class Watchdog:
                 continue
             self._broken.add(connection)
             if connection.server == -1:
-                logger.error(
-                    "worker %d: the connection to %s is lost (%s). Training continues, because it needs only the servers; "
-                    "barriers and the end of the job no longer work",
-                    self._rank,
-                    connection.name,
-                    broken,
-                )
+                what = ". Training continues, because it needs only the servers; barriers and the end of the job no longer work"
             else:
-                logger.error(
-                    "worker %d: the connection to %s is lost (%s) while %d requests wait for answers. MXNet cannot "
-                    "recover these requests: end the job, and start it again from its last checkpoint",
-                    self._rank,
-                    connection.name,
-                    broken,
-                    waiting,
-                )
+                what = f" while {waiting} requests wait for answers. MXNet cannot recover these requests: end the job, and start it again "
+                what += "from its last checkpoint"
+            logger.error("worker %d: the connection to %s is lost (%s)%s", self._rank, connection.name, broken, what)
 
     def _end(self) -> None:
         logger.critical("worker %d: no answer for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code)
