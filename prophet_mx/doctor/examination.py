@@ -4,42 +4,25 @@ from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..machine import MAX_PORT
-from .checks import (
-    ERROR,
-    OK,
-    WARNING,
-    Environment,
-    Finding,
-    check_cores,
-    check_engine,
-    check_files,
-    check_job,
-    check_mxnet,
-    check_mxnet_settings,
-    check_port_variable,
-    check_python,
-    check_settings,
-    check_van,
-)
-from .cuda import check_cuda
-from .network import check_link, check_nic, check_scheduler, check_tcp_info
+from . import checks, cuda, network
+from .checks import ERROR, OK, WARNING, Environment, Finding
 
 CHECKS: Tuple[Callable[[Environment], Iterator[Finding]], ...] = (
-    check_python,
-    check_mxnet,
-    check_cuda,
-    check_engine,
-    check_van,
-    check_mxnet_settings,
-    check_settings,
-    check_port_variable,
-    check_files,
-    check_cores,
-    check_tcp_info,
-    check_job,
-    check_nic,
-    check_link,
-    check_scheduler,
+    checks.check_python,
+    checks.check_mxnet,
+    cuda.check_cuda,
+    checks.check_engine,
+    checks.check_van,
+    checks.check_mxnet_settings,
+    checks.check_settings,
+    checks.check_port_variable,
+    checks.check_files,
+    checks.check_cores,
+    network.check_tcp_info,
+    checks.check_job,
+    network.check_nic,
+    network.check_link,
+    network.check_scheduler,
 )
 
 
