@@ -178,10 +178,7 @@ def _run(arguments: argparse.Namespace) -> int:
 def _planner(arguments: argparse.Namespace) -> Callable[[], List[PlannedProcess]]:
     """What plans one start of the job.
 
-    Raises
-    ------
-    LaunchError
-        an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
+    Raises LaunchError if an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:

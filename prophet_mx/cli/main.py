@@ -105,10 +105,7 @@ def _open_streams() -> None:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run ``prophet-mx`` with ``argv`` (default: the process's arguments) and return its exit code.
 
-    Raises
-    ------
-    SystemExit
-        after ``--help`` (0) and after a wrong argument (2).
+    Raises SystemExit after ``--help`` (0) and after a wrong argument (2).
     """
     _open_streams()
     top = parser()

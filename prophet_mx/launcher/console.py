@@ -107,10 +107,7 @@ class LogFolder:
     A file that can no longer be written, because the disk is full, does not end the job: ``complain(label, text, final)`` is told once,
     and the file is closed.
 
-    Raises
-    ------
-    LaunchError
-        the folder cannot be made, or a file in it not be written.
+    Raises LaunchError if the folder cannot be made, or a file in it not be written.
     """
 
     def __init__(self, path: str, labels: Iterable[str], complain: Sink) -> None:

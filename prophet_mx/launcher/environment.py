@@ -24,10 +24,7 @@ def gpu_shares(workers: int, count: int, given: Optional[str]) -> List[str]:
     >>> gpu_shares(2, 2, None), gpu_shares(2, 1, "4,6")
     (['0,1', '2,3'], ['4', '6'])
 
-    Raises
-    ------
-    LaunchError
-        ``given`` has too few GPUs.
+    Raises LaunchError if ``given`` has too few GPUs.
     """
     needed = workers * count
     names = [str(gpu) for gpu in range(needed)] if given is None else [name for name in given.split(",") if name.strip()]

@@ -53,10 +53,7 @@ def parse_hosts(text: str, source: str) -> List[Host]:
     >>> parse_hosts("gpu1 slots=2  # the old one", "hosts")
     [Host(name='gpu1', slots=2, address=None)]
 
-    Raises
-    ------
-    LaunchError
-        a line is wrong, a host comes twice, or there is none.
+    Raises LaunchError if a line is wrong, a host comes twice, or there is none.
     """
     hosts: Dict[str, Host] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -80,10 +77,7 @@ def parse_host_list(text: str) -> List[Host]:
     >>> parse_host_list("gpu1,me@gpu2:4")
     [Host(name='gpu1', slots=1, address=None), Host(name='me@gpu2', slots=4, address=None)]
 
-    Raises
-    ------
-    LaunchError
-        a part is wrong, or a host comes twice.
+    Raises LaunchError if a part is wrong, or a host comes twice.
     """
     hosts: Dict[str, Host] = {}
     for word in text.split(","):
@@ -121,10 +115,7 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     share as few network interfaces as possible; None is as many as there are slots. Servers go round all hosts and take no slot;
     None is one on each host that has a worker.
 
-    Raises
-    ------
-    LaunchError
-        there are more workers than slots.
+    Raises LaunchError if there are more workers than slots.
     """
     slots = sum(host.slots for host in hosts)
     workers = slots if workers is None else workers

@@ -97,10 +97,7 @@ def plan_hosts(
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
     this process's environment (:data:`prophet_mx.launcher.ssh.FORWARDED`). The ``port`` is by default another one at each call.
 
-    Raises
-    ------
-    LaunchError
-        there are too few slots or GPUs, or too many slots, or the address of a host cannot be found out.
+    Raises LaunchError if there are too few slots or GPUs, or too many slots, or the address of a host cannot be found out.
     """
     placed, workers, servers = place(hosts, workers, servers)
     if workers > MAX_PROCESSES:

@@ -85,10 +85,7 @@ class Trace:
 def load_trace(path: str) -> Trace:
     """The trace in a file.
 
-    Raises
-    ------
-    TraceError
-        it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
+    Raises TraceError if it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
     """
     try:
         with open(path, encoding="utf-8") as file:

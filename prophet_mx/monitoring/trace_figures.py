@@ -120,10 +120,7 @@ class Figures:
 def figures(trace: Trace) -> Figures:
     """The figures of a trace.
 
-    Raises
-    ------
-    TraceError
-        it holds no whole iteration, or its iterations take no time.
+    Raises TraceError if it holds no whole iteration, or its iterations take no time.
     """
     if not trace.units:
         raise TraceError(f"{trace.path}: shows no units: the job ended before its first gradient")
@@ -284,10 +281,7 @@ def rank_of(figures: Figures) -> str:
 def jobs(all_figures: Sequence[Figures]) -> List[TracedJob]:
     """The jobs of some traces. A trace belongs to the job of the one before it if policy and machines are the same and the rank is new.
 
-    Raises
-    ------
-    ConfigError
-        they are traces of more than two jobs.
+    Raises ConfigError if they are traces of more than two jobs.
     """
     groups: List[List[Figures]] = []
     seen: Dict[str, List[str]] = {}  # of the latest job: its facts -> its ranks
