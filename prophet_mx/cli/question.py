@@ -112,7 +112,8 @@ exit codes:
   2  wrong argument, or no usable profile"""
 
 WARMUP = 5  # iterations before those that are measured
-# What messages and copies cost, and how workers differ: option, field of Cluster, type, unit, meaning. Without the option --costs decides.
+# What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
+# the option --costs decides.
 _COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
     ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
     ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),

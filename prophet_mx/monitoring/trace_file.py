@@ -20,8 +20,6 @@ HEAD = "prophet_mx"
 STAGES = ("wait", "wire", "answer", "unpack")  # of a unit: the slices of its row
 LINK_COUNTERS = "link "  # before a link's number: its counters
 LOST = " events lost"  # behind their number
-
-
 END = b"\n]\n"
 
 
