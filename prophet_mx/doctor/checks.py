@@ -228,21 +228,14 @@ def check_settings(job: Environment) -> Iterator[Finding]:
     for name in mine:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
-            wrong.append(
-                Finding(
-                    "settings",
-                    ERROR,
-                    f"{name} is not a setting of prophet_mx",
-                    f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}",
-                )
-            )
+            do = f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}"
+            wrong.append(Finding("settings", ERROR, f"{name} is not a setting of prophet_mx", do))
             continue
         try:
             Config.from_env({name: job.environ[name]})
         except ConfigError as error:
-            wrong.append(
-                Finding("settings", ERROR, str(error).partition("; allowed: ")[0], f"allowed: {str(error).partition('; allowed: ')[2]}")
-            )
+            what, _, allowed = str(error).partition("; allowed: ")
+            wrong.append(Finding("settings", ERROR, what, f"allowed: {allowed}"))
     if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
         wrong.append(
             Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prometheus_client>=0.14'")
