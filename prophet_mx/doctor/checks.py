@@ -141,12 +141,8 @@ def check_engine_threads(job: Environment) -> Iterator[Finding]:
     if threads > 1:
         yield Finding("engine_threads", OK, f"{CPU_THREADS}={threads}: messages need not wait for operators on the CPU")
     else:
-        yield Finding(
-            "engine_threads",
-            WARNING,
-            "no GPU: if workers train on this machine, messages wait for operators in the engine's only thread for the CPU",
-            f"set {CPU_THREADS}=2 for the workers",
-        )
+        what = "no GPU: if workers train on this machine, messages wait for operators in the engine's only thread for the CPU"
+        yield Finding("engine_threads", WARNING, what, f"set {CPU_THREADS}=2 for the workers")
 
 
 def check_engine(job: Environment) -> Iterator[Finding]:
@@ -160,19 +156,11 @@ def check_engine(job: Environment) -> Iterator[Finding]:
 def check_van(job: Environment) -> Iterator[Finding]:
     van = job.environ.get("DMLC_PS_VAN_TYPE", "")
     if van == "p3":
-        yield Finding(
-            "van",
-            ERROR,
-            "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing",
-            "unset DMLC_PS_VAN_TYPE on all processes",
-        )
+        what = "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing"
+        yield Finding("van", ERROR, what, "unset DMLC_PS_VAN_TYPE on all processes")
     elif van not in ("", "zmq"):
-        yield Finding(
-            "van",
-            WARNING,
-            f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport",
-            "unset it, or expect coarser scheduling",
-        )
+        what = f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport"
+        yield Finding("van", WARNING, what, "unset it, or expect coarser scheduling")
     else:
         yield Finding("van", OK, "ZMQ over TCP")
 
@@ -193,29 +181,17 @@ def check_mxnet_settings(job: Environment) -> Iterator[Finding]:
     for name in ("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD"):
         if (job.number(name) or 0) > BULK_NODES:
             fine = False
-            yield Finding(
-                "mxnet_settings",
-                WARNING,
-                f"{name}={job.environ[name]}: gradients become ready late, in few large steps",
-                f"unset {name} (15)",
-            )
+            what = f"{name}={job.environ[name]}: gradients become ready late, in few large steps"
+            yield Finding("mxnet_settings", WARNING, what, f"unset {name} (15)")
     bound, servers = job.number(BIGARRAY_VARIABLE), job.number("DMLC_NUM_SERVER") or 2
     if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
         fine = False
-        yield Finding(
-            "mxnet_settings",
-            WARNING,
-            f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers",
-            f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})",
-        )
+        what = f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers"
+        yield Finding("mxnet_settings", WARNING, what, f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})")
     if job.number("PS_DROP_MSG"):
         fine = False
-        yield Finding(
-            "mxnet_settings",
-            ERROR,
-            f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite drops messages, as in its own tests",
-            "unset PS_DROP_MSG",
-        )
+        what = f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite drops messages, as in its own tests"
+        yield Finding("mxnet_settings", ERROR, what, "unset PS_DROP_MSG")
     if fine:
         yield Finding("mxnet_settings", OK, "nothing prevents scheduling")
 
@@ -257,9 +233,8 @@ def check_files(job: Environment) -> Iterator[Finding]:
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
     else:
-        yield Finding(
-            "open_files", ERROR, f"limit {soft}, but a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}"
-        )
+        what = f"limit {soft}, but a job of {processes} processes may need {needed}"
+        yield Finding("open_files", ERROR, what, f"ulimit -n {max(4096, needed)}")
 
 
 def check_job(job: Environment) -> Iterator[Finding]:
@@ -270,9 +245,8 @@ def check_job(job: Environment) -> Iterator[Finding]:
         yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
         return
     if missing:
-        yield Finding(
-            "job", ERROR, f"{', '.join(missing)} not set, although other DMLC_ variables are", "set all of them for every process, or none"
-        )
+        what = f"{', '.join(missing)} not set, although other DMLC_ variables are"
+        yield Finding("job", ERROR, what, "set all of them for every process, or none")
         return
     role = job.environ["DMLC_ROLE"]
     wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]
@@ -302,20 +276,15 @@ def check_cores(job: Environment, cores: Optional[int] = None) -> Iterator[Findi
     workers, servers = processes_here(job)
     shared = f"{cores} core(s) for {workers} worker(s) and {servers} server(s)"
     if workers + servers > cores:
-        yield Finding(
-            "cores",
-            WARNING,
-            f"{shared}: the processes would wait for one another",
-            "start fewer of them on this machine, or use more machines",
-        )
+        what = f"{shared}: the processes would wait for one another"
+        yield Finding("cores", WARNING, what, "start fewer of them on this machine, or use more machines")
     else:
         yield Finding("cores", OK, shared)
     share = max(1, cores // max(workers, 1))
     threads = job.number("OMP_NUM_THREADS")
     if threads is None and "DMLC_ROLE" in job.environ and workers > 1 and share < cores:  # what starts the job has not set it
-        yield Finding(
-            "threads", WARNING, f"each of {workers} workers starts {cores} threads on {cores} cores", f"set OMP_NUM_THREADS={share}"
-        )
+        what = f"each of {workers} workers starts {cores} threads on {cores} cores"
+        yield Finding("threads", WARNING, what, f"set OMP_NUM_THREADS={share}")
     elif threads is not None and threads > share:
         found = f"OMP_NUM_THREADS={threads}: {workers} worker(s) start more threads than {cores} core(s) can run"
         yield Finding("threads", WARNING, found, f"set OMP_NUM_THREADS={share}, or unset it and start the job with prophet-mx launch")

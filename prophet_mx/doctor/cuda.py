@@ -46,12 +46,8 @@ def _libraries(missing: Mapping[str, str]) -> Iterator[Finding]:
     else:
         yield Finding("cuda", OK, "all libraries of CUDA 11 that MXNet loads are there")
     if DRIVER in missing:
-        yield Finding(
-            "driver",
-            ERROR,
-            f"MXNet cannot load {DRIVER} of NVIDIA's driver, which no pip package has",
-            "install the driver; in a container, start it with --gpus all; or use the CPU wheel",
-        )
+        what = f"MXNet cannot load {DRIVER} of NVIDIA's driver, which no pip package has"
+        yield Finding("driver", ERROR, what, "install the driver; in a container, start it with --gpus all; or use the CPU wheel")
 
 
 def _path(job: Environment, value: str) -> Iterator[Finding]:
@@ -90,12 +86,8 @@ def gpu(name: str, capability: Tuple[int, ...]) -> Finding:
         return Finding("gpu_code", OK, shown)
     if LAST < capability < BEYOND:
         return Finding("gpu_code", WARNING, f"{shown}: it runs the code for {_version(LAST)}, which nobody has tried here")
-    return Finding(
-        "gpu_code",
-        ERROR,
-        f"{shown}: MXNet's CUDA wheel has machine code for {_version(FIRST)} to {_version(LAST)} and no PTX, so it cannot run there",
-        "use another GPU, or hide this one with CUDA_VISIBLE_DEVICES, or use the CPU wheel",
-    )
+    what = f"{shown}: MXNet's CUDA wheel has machine code for {_version(FIRST)} to {_version(LAST)} and no PTX, so it cannot run there"
+    return Finding("gpu_code", ERROR, what, "use another GPU, or hide this one with CUDA_VISIBLE_DEVICES, or use the CPU wheel")
 
 
 def _version(parts: Sequence[int]) -> str:

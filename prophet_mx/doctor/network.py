@@ -119,20 +119,15 @@ def check_link(job: Environment, found: Optional[List[Tuple[str, str]]] = None, 
     shown, fastest = f"{name} runs at {format_rate(speed)}", max(speeds, key=lambda other: speeds[other])
     asked = _bandwidth(job.environ)
     if speeds[fastest] > speed:
-        yield Finding(
-            "link",
-            WARNING,
-            f"{shown}, {fastest} at {format_rate(speeds[fastest])}",
-            f"set DMLC_INTERFACE={fastest} if it leads to the other machines",
-        )
+        what = f"{shown}, {fastest} at {format_rate(speeds[fastest])}"
+        yield Finding("link", WARNING, what, f"set DMLC_INTERFACE={fastest} if it leads to the other machines")
     elif speed < SLOW_LINK:
         yield Finding(
             "link", WARNING, shown, f"check the cable and the switch port, which may have negotiated less than {format_rate(SLOW_LINK)}"
         )
     elif asked is not None and asked > speed:
-        yield Finding(
-            "link", WARNING, f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}", f"unset {PREFIX}BANDWIDTH: the rate is then measured"
-        )
+        what = f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}"
+        yield Finding("link", WARNING, what, f"unset {PREFIX}BANDWIDTH: the rate is then measured")
     else:
         yield Finding("link", OK, shown)
 
@@ -165,12 +160,8 @@ def check_scheduler(job: Environment) -> Iterator[Finding]:
     local = address.startswith("127.") or address_towards(address, port) == address
     low, high = local_port_range()
     if local and low <= port <= high:
-        yield Finding(
-            "scheduler",
-            WARNING,
-            f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it",
-            f"choose a port below {low}",
-        )
+        what = f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it"
+        yield Finding("scheduler", WARNING, what, f"choose a port below {low}")
     answers = _connect(address, port)
     if answers is None:
         yield Finding(
