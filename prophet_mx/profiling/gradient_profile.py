@@ -304,9 +304,7 @@ class GradientProfile:
         try:
             with open(os.fspath(path), encoding="utf-8") as file:
                 return cls.from_json(file.read())
-        except (OSError, UnicodeDecodeError, TypeError) as error:
-            raise ProfileError(f"cannot read the profile {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
-        except ValueError as error:  # a zero byte in the path
-            raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from None
+        except (OSError, TypeError, ValueError) as error:  # ValueError: no text, or a zero byte in the path
+            raise ProfileError(f"cannot read the profile {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
