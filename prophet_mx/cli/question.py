@@ -21,8 +21,52 @@ from ..simulation.verdict import milliseconds
 from ..sizes import COPY_BYTES
 from .arguments import checked, choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
 
+EXPLAINED = """\
+columns:
+  ms       mean time of an iteration in steady state
+  bound    lower bound: the least time with any order of sending, without overhead
+  ratio    ms / bound
+  speedup  time with plain dist_sync ('plain', also called 'off') / time with this policy
+
+--model uses a profile that comes with prophet_mx, in float32, so you can predict before you have
+run a job. A job saves its own profile with PROPHET_PROFILE=job.json; use it with --profile. A
+profile records when gradients become ready, but not how long forward takes. Without --compute,
+the compute time is estimated from the profile's steps; with too few steps this is an error. The
+iteration time of one worker and one server on one machine is close to the compute time.
+
+Bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
+about 94% of an Ethernet link's nominal rate. PROPHET_BANDWIDTH means something else: the rate of
+one worker to one server. A worker and a server on one machine count as two machines. Messages
+cost nothing unless options or --costs set their cost; 'python -m benchmarks.validate_simulator
+--fit' writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
+
+EXIT_CODES = """\
+exit codes:
+  0  the answer is complete, whether scheduling helps or not
+  1  the CSV file cannot be written
+  2  wrong argument, or no usable profile"""
+
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
 WIDTHS = (14, 12, 7, 7, 10, 10, 7, 7)
+WARMUP = 5  # iterations before those that are measured
+# What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
+# the option --costs decides.
+_COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
+    ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
+    ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
+    ("--message-time", "message_seconds", cost_seconds, "TIME", "time a worker takes to send a message, and to receive one (default: 0)"),
+    ("--server-time", "server_message_seconds", cost_seconds, "TIME", "time a server takes for each message (default: 0)"),
+    ("--server-rate", "server_rate", link_rate, "RATE", "bytes that a server handles per second, such as 1GB/s (default: no limit)"),
+    (
+        "--jitter",
+        "jitter",
+        factor(0, 0.99),
+        "SHARE",
+        "compute times vary by up to this share, at random per worker and iteration (default: 0)",
+    ),
+    ("--straggler", "straggler", factor(1, 1e3), "FACTOR", "one worker computes this many times as long as the others (default: 1)"),
+    ("--copy-rate", "copy_rate", link_rate, "RATE", "rate of copies between a worker's device and its host, each way (default: no limit)"),
+)
 
 
 @dataclass(frozen=True)
@@ -84,52 +128,6 @@ def write_csv(command: str, path: str, rows: Sequence[Answer]) -> int:
         print(f"prophet-mx {command}: error: --csv: cannot write {path}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
-
-
-EXPLAINED = """\
-columns:
-  ms       mean time of an iteration in steady state
-  bound    lower bound: the least time with any order of sending, without overhead
-  ratio    ms / bound
-  speedup  time with plain dist_sync ('plain', also called 'off') / time with this policy
-
---model uses a profile that comes with prophet_mx, in float32, so you can predict before you have
-run a job. A job saves its own profile with PROPHET_PROFILE=job.json; use it with --profile. A
-profile records when gradients become ready, but not how long forward takes. Without --compute,
-the compute time is estimated from the profile's steps; with too few steps this is an error. The
-iteration time of one worker and one server on one machine is close to the compute time.
-
-Bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
-about 94% of an Ethernet link's nominal rate. PROPHET_BANDWIDTH means something else: the rate of
-one worker to one server. A worker and a server on one machine count as two machines. Messages
-cost nothing unless options or --costs set their cost; 'python -m benchmarks.validate_simulator
---fit' writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
-
-EXIT_CODES = """\
-exit codes:
-  0  the answer is complete, whether scheduling helps or not
-  1  the CSV file cannot be written
-  2  wrong argument, or no usable profile"""
-
-WARMUP = 5  # iterations before those that are measured
-# What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
-# the option --costs decides.
-_COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
-    ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
-    ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
-    ("--message-time", "message_seconds", cost_seconds, "TIME", "time a worker takes to send a message, and to receive one (default: 0)"),
-    ("--server-time", "server_message_seconds", cost_seconds, "TIME", "time a server takes for each message (default: 0)"),
-    ("--server-rate", "server_rate", link_rate, "RATE", "bytes that a server handles per second, such as 1GB/s (default: no limit)"),
-    (
-        "--jitter",
-        "jitter",
-        factor(0, 0.99),
-        "SHARE",
-        "compute times vary by up to this share, at random per worker and iteration (default: 0)",
-    ),
-    ("--straggler", "straggler", factor(1, 1e3), "FACTOR", "one worker computes this many times as long as the others (default: 1)"),
-    ("--copy-rate", "copy_rate", link_rate, "RATE", "rate of copies between a worker's device and its host, each way (default: no limit)"),
-)
 
 
 @dataclass(frozen=True)

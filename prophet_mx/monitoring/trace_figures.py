@@ -11,6 +11,9 @@ stalled      last gradient, first layer's values        the next forward cannot 
 arriving     first layer's values, last layer's values  forward goes on as far as values have come
 compute      last layer's values, next first gradient   the rest of forward and the beginning of backward; nothing to send
 =========== ========================================== =====================================================================
+
+Traces are put together to jobs: which workers belong together, which of them are slow, and the least time that the job could take. A worker
+that all others wait for computes longer and stalls less than they do.
 """
 
 import os
@@ -29,6 +32,9 @@ from .trace_file import STAGES
 
 PARTS = ("backward", "stalled", "arriving", "compute")
 BINS = 120  # of the utilisation over an iteration
+SLOW = 1.1  # a straggler computes for this many times as long as most of the others,
+DELAYS = 0.04  # and longer by at least this share of an iteration
+LABELS = ("before", "after")  # of two jobs, which are the most that a report compares
 
 
 @dataclass(frozen=True)
@@ -219,11 +225,6 @@ def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
             )
         )
     return steps
-
-
-SLOW = 1.1  # a straggler computes for this many times as long as most of the others,
-DELAYS = 0.04  # and longer by at least this share of an iteration
-LABELS = ("before", "after")  # of two jobs, which are the most that a report compares
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from ..profiling.gradient_profile import GradientProfile
 from ..sizes import COPY_BYTES, Traffic
 
 MAX_CLASSES = 8  # of workers, with jitter
+PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
+SPREAD = -1  # server of a unit that is split evenly over all servers
+ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -95,11 +98,6 @@ def worker_classes(cluster: Cluster, collapse: bool = True) -> List[Tuple[int, f
         return stragglers
     classes = rest if not collapse else min(rest, MAX_CLASSES - len(stragglers)) if cluster.jitter else 1
     return stragglers + [(rest // classes + (index < rest % classes), 1.0) for index in range(classes)]
-
-
-PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
-SPREAD = -1  # server of a unit that is split evenly over all servers
-ELEMENT_BYTES = 4
 
 
 class Unit(NamedTuple):
