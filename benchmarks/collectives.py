@@ -24,8 +24,7 @@ from .comparison.cells import Load
 from .comparison.command import Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import describe
 from .comparison.rings import KINDS, REAL, STANDARD, RingCell, RingMethod, parse
-from .comparison.rows import Job, JobRow
-from .comparison.stolen import Stolen
+from .comparison.rows import JobRow, MeasuredJob
 from .testbed import Testbed, measure
 from .testbed.exits import exit_code
 from .testbed.ranks import RankTask, run_ranks
@@ -87,7 +86,7 @@ def run_cell(bed: Testbed, cell: RingCell, methods: Sequence[RingMethod], option
         print(f"  {load.profile.total_bytes / 1e6:.2f} MB, rho {load.rho:.3f}, bound {load.bound:.4f} s", flush=True)
     attempts = session.attempts(list(known), lambda name: run_method(bed, cell, load, known[name], options))
     if cell.kind == "cpu" and (load or cell.ranks == 2):  # the stamps' sums are exact, and so are those of two
-        jobs: Dict[str, List[Job]] = {}
+        jobs: Dict[str, List[MeasuredJob]] = {}
         for attempt in attempts:
             if attempt.job is not None:
                 jobs.setdefault(attempt.method, []).append(attempt.job)
@@ -96,18 +95,18 @@ def run_cell(bed: Testbed, cell: RingCell, methods: Sequence[RingMethod], option
     return [row._replace(bound_ms=None, time_over_bound=None) if known[row.method].bf16 else row for row in rows]
 
 
-def run_method(bed: Testbed, cell: RingCell, load: Optional[Load], method: RingMethod, options: argparse.Namespace) -> Job:
+def run_method(bed: Testbed, cell: RingCell, load: Optional[Load], method: RingMethod, options: argparse.Namespace) -> MeasuredJob:
     """Run one job. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
     iterations = options.warmup + options.iterations + 1
     device = cell.kind == "device"
     slowdown, jitter = cell.cell.slowdown, cell.cell.jitter or 0.0
     task = RankTask("", device, method.scheduled, method.bucket, method.bf16, iterations, slowdown, jitter)
-    with turn(options.lock), Stolen() as stolen:
-        return Job(run_ranks(bed, load and load.profile, task, method.env, options.timeout), stolen)
+    with turn(options.lock):
+        return MeasuredJob(run_ranks(bed, load and load.profile, task, method.env, options.timeout))
 
 
-def _check_weights(jobs: Dict[str, List[Job]]) -> None:
+def _check_weights(jobs: Dict[str, List[MeasuredJob]]) -> None:
     """Count it as a wrong value where a rank's weights differ from those of most jobs of the cell without compression."""
     exact = [result for name, ran in jobs.items() if "bf16" not in name for job in ran for result in job.workers]
     if exact:

@@ -34,7 +34,7 @@ from .comparison.cells import Cell
 from .comparison.command import Session, add_comparison_options, compare, protocol
 from .comparison.metadata import ROOT, describe
 from .comparison.methods import Method, parse
-from .comparison.rows import Job, JobRow
+from .comparison.rows import JobRow, MeasuredJob
 from .comparison.trainings import KIND_OF_DEVICES as KIND
 from .questions import QUESTIONS
 from .testbed import Testbed, TestbedError, measure
@@ -157,7 +157,7 @@ def run_cell(
     with Testbed(cluster.workers, cluster.servers, cluster.rate) as bed:
         session = Session(str(cell), KIND, cluster.rate, lambda: measure(bed), options)
 
-        def train(method: Optional[Method], protocol: argparse.Namespace) -> Job:
+        def train(method: Optional[Method], protocol: argparse.Namespace) -> MeasuredJob:
             return run_script(bed, script(cell, method, protocol), method, protocol, env, with_weights=False)
 
         def try_out(name: str) -> float:
@@ -184,7 +184,7 @@ def run_cell(
     return [row if attempt.job is None else of_device(row, compute, size, rate, cell) for row, attempt in zip(rows, attempts)]
 
 
-def learn(train: Callable[[Method], Job]) -> GradientProfile:
+def learn(train: Callable[[Method], MeasuredJob]) -> GradientProfile:
     """The profile that a job of prophet saves."""
     with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
         file = os.path.join(folder, "profile.json")

@@ -25,9 +25,9 @@ import sys
 import time
 from typing import Dict, List, Optional, Sequence
 
-from .comparison.intervals import of_median
 from .comparison.metadata import describe
 from .comparison.results import add_output_options, write_everywhere
+from .comparison.summaries import of_median
 
 COLUMNS = {"main_cpu": "main thread, CPU", "main_wall": "main thread, wall", "worker_cpu": "worker CPU"}
 TARGETS = {"main_cpu": 10, "main_wall": 10, "worker_cpu": 37}  # microseconds per key, scheduled

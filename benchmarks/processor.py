@@ -155,13 +155,12 @@ def count(found: Iterable[Sample], roles: Dict[int, str], since: float, until: f
 
 
 class Profile(NamedTuple):
-    """A method's: median ms per iteration, share of the bound, stolen cores, and ms per iteration by role and kind."""
+    """A method's: median ms per iteration, share of the bound, and ms per iteration by role and kind."""
 
     cell: str
     method: str
     time_ms: float
     over_bound: float
-    stolen: float
     spent: Dict[Tuple[str, str], float]
 
 
@@ -179,7 +178,6 @@ def profile(bed: Testbed, cell: Cell, load: Load, method: Method, options: argpa
         method.name,
         time * 1e3,
         time / load.bound,
-        job.stolen.cores(starts[0], starts[-1]),
         {key: number / RATE * 1e3 / (len(starts) - 1) for key, number in counted.items()},
     )
 
@@ -199,7 +197,6 @@ def markdown(profiles: Sequence[Profile]) -> str:
     for name, values in (
         ("iteration, ms", [f"{each.time_ms:.0f}" for each in profiles]),
         ("time / bound", [f"{each.over_bound:.3f}" for each in profiles]),
-        ("stolen, of a core", [f"{each.stolen:.0%}" for each in profiles]),
     ):
         lines.append(f"| {name} | | " + " | ".join(values) + " |")
     return "\n".join(lines) + "\n"

@@ -23,8 +23,8 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from prophet_mx.errors import ConfigError, ProphetError
 
 from . import collectives, run, training
+from .comparison.cells import family, title
 from .comparison.metadata import ROOT, made
-from .comparison.names import family, title
 from .comparison.results import Result, comparison_table, load
 from .comparison.summaries import CellSummary, summarise
 from .comparison.tables import claims, compact, scaled

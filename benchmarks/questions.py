@@ -171,10 +171,6 @@ def _ablations(name: str, compute: str, unit: int, *protocol: str) -> Question:
     return Question(name, asks, "run", (*cells, *_methods(*methods), *protocol), labels=methods)
 
 
-def _headline(name: str, asks: str, *more: str) -> Question:
-    return Question(name, asks, "run", (*_cells(*HEADLINE), *_methods(*SHIPPED), *MANY, *FIVE, "--timeout", "60", *more))
-
-
 def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
     methods = {f"{policy}:PROPHET_UNIT={unit}": policy for policy in ("prophet", "priority")}
     cell = f"resnet50_v1,rho=1,compute={compute}"
@@ -184,9 +180,12 @@ def _prediction(name: str, compute: str, unit: int, *protocol: str) -> Question:
 
 
 _FOUND = (
-    _headline("headline", "README's cells: iterations of 150 ms, methods as shipped"),
-    _headline("headline-second", "the same again, hours later", "--seed", "1"),
-    _headline("headline-third", "the same once more, hours after the second run", "--seed", "2"),
+    Question(
+        "headline",
+        "README's cells: iterations of 150 ms, methods as shipped",
+        "run",
+        (*_cells(*HEADLINE), *_methods(*SHIPPED), *MANY, *FIVE, "--timeout", "60"),
+    ),
     Question(
         "short", "iterations of some 150 ms, methods as shipped", "run", (*_cells(*SHORT), *_methods(*SHIPPED), *MANY, "--timeout", "90")
     ),
@@ -363,13 +362,6 @@ _FOUND = (
         "paper",
         ("paper-setup", "--rates", PAPER_RATES),
         (*SIMULATION, "benchmarks/paper.py"),
-    ),
-    Question(
-        "repeatability",
-        "whether the runs of README's cells agree: publish headline, headline-second and headline-third first",
-        "repeatability",
-        ("headline", "headline-second", "headline-third"),
-        (*MXNET, "benchmarks/repeatability.py"),
     ),
     Question(
         "quick",

@@ -3,9 +3,9 @@
     python -m benchmarks.run --cell resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit
 
 Each cell gets a testbed of its own. Its jobs run in rounds: each round measures the links' goodput and then runs every method once, in a
-random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job from which others took more than
-``--max-stolen`` cores while it was measured, or before which the links gave less than 90% of their rate, is set aside and run again, up to
-``--tries`` times, whatever its method and its time; so is one that failed. All of them are in the CSV file. Warm-up iterations are dropped.
+random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job before which the links gave less than 90%
+of their rate is set aside and run again, up to ``--tries`` times, whatever its method and its time; so is one that failed. All of them are
+in the CSV file. Warm-up iterations are dropped.
 Every value that a worker pulls is checked. Other work on the machine that shall not run beside a job can take turns with the jobs: ``--lock
 FILE`` (and ``flock FILE command``).
 
@@ -22,13 +22,12 @@ from typing import Dict, Iterator, List, Mapping, Optional, Sequence
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ProphetError
 
-from .comparison.best import from_question
 from .comparison.cells import Cell, Load
 from .comparison.command import Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import describe
 from .comparison.methods import METHODS, STANDARD, Method, parse
-from .comparison.rows import Job, JobRow
-from .comparison.stolen import Stolen
+from .comparison.results import from_question
+from .comparison.rows import JobRow, MeasuredJob
 from .testbed import Testbed, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code
@@ -95,7 +94,7 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
             flush=True,
         )
 
-        def run(name: str) -> Job:
+        def run(name: str) -> MeasuredJob:
             tried[name] = tried.get(name, 0) + 1
             file = f"{cell}-{name}-{tried[name]}.json"
             job = run_method(bed, cell, load, known[name], options, _timeline(options.timeline, file), bool(options.raw))
@@ -109,7 +108,7 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace)
 
 def run_method(
     bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace, env: Mapping[str, str], spans: bool = False
-) -> Job:
+) -> MeasuredJob:
     """Run one job; ``spans`` as in Task. Raises TestbedError."""
     # One more start than iterations, to see the end of the last one.
     task = Task(
@@ -122,8 +121,8 @@ def run_method(
         cell.jitter or 0.0,
         cell.copy or 0.0,
     )
-    with turn(options.lock), Stolen() as stolen:
-        return Job(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout), stolen)
+    with turn(options.lock):
+        return MeasuredJob(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout))
 
 
 def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:

@@ -23,8 +23,8 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 from prophet_mx.planning.bound import scaled_to_rho, worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate, parse_rate, parse_time
-from prophet_mx.simulation.cluster import connection_rate, message_time
-from prophet_mx.simulation.simulator import Cluster, Result, Unit, in_total_order, make_units, simulate
+from prophet_mx.simulation.cluster import Unit, connection_rate, in_total_order, make_units, message_time
+from prophet_mx.simulation.simulator import Cluster, Result, simulate
 
 from .comparison.cells import PROFILES
 from .comparison.metadata import describe
@@ -46,7 +46,7 @@ MOST_UNITS = 5000  # that are simulated
 LONG = ((2, 1, 125e6, 50e-6), (8, 2, 1.25e9, 50e-6), (128, 32, 1.25e10, 200e-6))  # of these also with 1 s of compute
 
 
-class Cell(NamedTuple):
+class SimulatedCell(NamedTuple):
     """One row's worth of conditions: seconds of compute, bytes/s of every link, seconds that a message takes a process."""
 
     model: str
@@ -92,18 +92,18 @@ VALUES: Dict[str, Callable[[str], Any]] = {
 }
 
 
-def all_cells() -> List[Cell]:
+def all_cells() -> List[SimulatedCell]:
     """Those that are run unless some are selected."""
     short = [
-        Cell(model, 0.15, workers, servers, rate, message)
+        SimulatedCell(model, 0.15, workers, servers, rate, message)
         for (workers, servers), rate, message in itertools.product(MACHINES, RATES, MESSAGES)
         if servers < MANY or message == max(MESSAGES)
         for model in MODELS
     ]
-    return short + [Cell(model, 1.0, *conditions) for conditions in LONG for model in MODELS]
+    return short + [SimulatedCell(model, 1.0, *conditions) for conditions in LONG for model in MODELS]
 
 
-def selected(cells: Sequence[Cell], texts: Sequence[str]) -> List[Cell]:
+def selected(cells: Sequence[SimulatedCell], texts: Sequence[str]) -> List[SimulatedCell]:
     """The cells that have all the values of one of the texts, such as ``workers=2,rate=10Gbit``; all of them without texts. ValueError if a
     text says something else, or no cell has its values."""
     if not texts:
@@ -158,10 +158,10 @@ def sweep(time: Callable[[Sizes], float], unit: int, flight: int, least: Callabl
     return best[1], best[0]
 
 
-class Row(NamedTuple):
+class Swept(NamedTuple):
     """What a cell gives: units in bytes, times in seconds."""
 
-    cell: Cell
+    cell: SimulatedCell
     bound: float
     unit: int
     units: int
@@ -200,7 +200,7 @@ HEAD = (
 )
 
 
-def run(cell: Cell) -> Row:
+def run(cell: SimulatedCell) -> Swept:
     """Sweep a cell's sizes."""
     profile, cluster = cell.load(), cell.cluster
     rate = connection_rate(cluster)
@@ -219,10 +219,10 @@ def run(cell: Cell) -> Row:
         return message_time(cluster) * units if units <= MOST_UNITS else math.inf
 
     sizes, best = sweep(lambda sizes: simulated(sizes).seconds if any(sizes) else chosen.seconds, unit, int(rate * RTT), least)
-    return Row(cell, chosen.bound, unit, len(chosen.units), chosen.seconds, sizes, best)
+    return Swept(cell, chosen.bound, unit, len(chosen.units), chosen.seconds, sizes, best)
 
 
-def summary(rows: Sequence[Row]) -> str:
+def summary(rows: Sequence[Swept]) -> str:
     """In words."""
     regrets = [row.regret for row in rows]
     over = sum(regret > LIMIT for regret in regrets)
@@ -243,14 +243,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ValueError as error:
         parser.error(f"--cells: {error}")
     print(HEAD, flush=True)
-    rows: List[Row] = []
+    rows: List[Swept] = []
     for cell in cells:
         rows.append(run(cell))
         print(rows[-1], flush=True)
     print("\n" + summary(rows))
     table = f"{summary(rows)}. Simulated; gradients are scaled to rho 1.\n\n{HEAD}\n" + "".join(f"{row}\n" for row in rows)
     flat = [(*row.cell, row.bound, row.unit, row.units, row.chosen, *row.sizes, row.best, row.regret) for row in rows]
-    names = (*Cell._fields, "bound", "unit", "units", "chosen", "best_unit", "best_window", "best_lead", "best", "regret")
+    names = (*SimulatedCell._fields, "bound", "unit", "units", "chosen", "best_unit", "best_window", "best_lead", "best", "regret")
     write_everywhere(options, "sizes", names, flat, table, describe("sizes", arguments))
     return int(max(row.regret for row in rows) > LIMIT)
 

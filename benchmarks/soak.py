@@ -125,25 +125,8 @@ class Faults:
         kind = self._rng.choice(["pause", "pause", "kill"] + (["pause", "rate", "rate"] if self._namespace else []))
         if kind == "rate":
             rate = self._rng.choice(RATES)
-            subprocess.check_call(
-                [
-                    "tc",
-                    "-n",
-                    self._namespace,
-                    "qdisc",
-                    "replace",
-                    "dev",
-                    "lo",
-                    "root",
-                    "tbf",
-                    "rate",
-                    rate,
-                    "burst",
-                    "64kb",
-                    "latency",
-                    "200ms",
-                ]
-            )
+            words = f"qdisc replace dev lo root tbf rate {rate} burst 64kb latency 200ms"
+            subprocess.check_call(["tc", "-n", str(self._namespace), *words.split()])
             self.count[f"link at {format_rate(parse_rate(rate))}"] += 1
             return
         processes = job.processes()

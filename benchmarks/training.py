@@ -30,8 +30,7 @@ from .comparison.cells import Cell
 from .comparison.command import Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import ROOT, describe
 from .comparison.methods import Method, parse
-from .comparison.rows import Attempt, Job, JobRow
-from .comparison.stolen import Stolen
+from .comparison.rows import Attempt, JobRow, MeasuredJob
 from .comparison.trainings import Log, Weights
 from .testbed import Testbed, TestbedError, measure
 from .testbed.exits import exit_code
@@ -124,7 +123,7 @@ def run_cell(cell: Cell, methods: Sequence[Method], images: Path, options: argpa
         session = Session(str(cell), "", cell.rate, lambda: measure(bed), options)
         compute = compute_seconds(session.attempts([ALONE], lambda name: train(bed, cell, None, images, options), repeats=1), options)
 
-        def run(name: str) -> Job:
+        def run(name: str) -> MeasuredJob:
             job = train(bed, cell, known[name], images, options)
             weights.check(name, job.workers[0]["weights"])
             return job
@@ -158,7 +157,7 @@ def trained(row: JobRow, attempt: Attempt, compute: float, rate: float) -> JobRo
     )
 
 
-def train(bed: Testbed, cell: Cell, method: Optional[Method], images: Path, options: argparse.Namespace) -> Job:
+def train(bed: Testbed, cell: Cell, method: Optional[Method], images: Path, options: argparse.Namespace) -> MeasuredJob:
     """Run one job; without a method, one in which every worker trains for itself. Raises TestbedError."""
     return run_script(bed, script(cell, method, images, options), method, options)
 
@@ -170,10 +169,10 @@ def run_script(
     options: argparse.Namespace,
     env: Optional[Mapping[str, str]] = None,
     with_weights: bool = True,
-) -> Job:
+) -> MeasuredJob:
     """Run a job whose workers run ``command``, with ``env`` for all processes; ``with_weights``: the workers write theirs in the end."""
     labels = [f"w{number}" for number in range(bed.workers)]
-    with turn(options.lock), tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder, Stolen() as stolen:
+    with turn(options.lock), tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
         if method is None:
             clocks = {"worker": ProcessorClock(labels)}
             processes = {label: (label, command, {**plain_environment(), **(env or {})}) for label in labels}
@@ -185,7 +184,7 @@ def run_script(
         found = [worker_result(log, method, clocks, bed.workers, options) for log in logs]
         if method is not None and with_weights:
             found = [{**result, **of_weights(files, bed.workers)} for result in found]
-    return Job(found, stolen)
+    return MeasuredJob(found)
 
 
 def script(cell: Cell, method: Optional[Method], images: Path, options: argparse.Namespace) -> List[str]:
@@ -215,7 +214,7 @@ def script(cell: Cell, method: Optional[Method], images: Path, options: argparse
 def worker_result(
     text: str, method: Optional[Method], clocks: Dict[str, ProcessorClock], workers: int, options: argparse.Namespace
 ) -> Dict[str, Any]:
-    """A worker's part of :class:`benchmarks.comparison.rows.Job`, of what it has logged. Raises TestbedError if that is not as expected."""
+    """A worker's part of a :class:`MeasuredJob`, from its log. Raises TestbedError if that is not as expected."""
     log = Log.read(text)
     policy = method.env["PROPHET_POLICY"] if method is not None and method.wrap else "off"
     expected = options.warmup + options.iterations + 1

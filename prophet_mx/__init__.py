@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .config import Config
 from .errors import ConfigError, KVStoreError, LaunchError, MXNetMissingError, ProfileError, ProphetError, TraceError, UnsupportedMXNetError
-from .version import __version__
+from .runtime import __version__
 
 if TYPE_CHECKING:
     from .mxnet.kvstore import ScheduledKVStore

@@ -5,8 +5,8 @@ ByteScheduler counts a partition and a credit in parameters; here sizes are byte
 
 from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Tuple
 
-from .limits import MAX_BYTES
-from .sizes import LARGEST_UNIT
+from .policies import POLICIES, Window
+from .sizes import LARGEST_UNIT, MAX_BYTES
 
 PREFIX = "BYTESCHEDULER_"
 BYTES_PER_PARAMETER = 4
@@ -51,9 +51,9 @@ class Translation(NamedTuple):
 def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str], given: AbstractSet[str] = frozenset()) -> Translation:
     """Settings from the ``BYTESCHEDULER_`` variables of ``environ``.
 
-    A partition and a credit become ``unit`` and ``lead`` only where they mean the same, with the ``policy`` ``credit``: values
-    tuned for ByteScheduler would slow down the others, which measure the link. ``known`` are the settings there are, ``given`` those that
-    have a value already, which wins.
+    A partition and a credit become ``unit`` and ``lead`` only where they mean the same: with a ``policy`` that has no window, such as
+    ``credit``. Values tuned for ByteScheduler would slow down the others, which measure the link. ``known`` are the settings there are,
+    ``given`` those that have a value already, which wins.
 
     >>> translate({"BYTESCHEDULER_CREDIT": "1000000"}, "credit", {"lead"}).settings
     {'lead': '4000000'}
@@ -79,7 +79,8 @@ def translate(environ: Mapping[str, str], policy: str, known: AbstractSet[str], 
 
 def _translated(variable: str, value: str, policy: str) -> Tuple[str, str]:
     """The field and the value that a variable stands for; ('', '') if there is none, and no value if this one cannot be mapped."""
-    if variable in ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT") and policy == "credit":
+    row = POLICIES.get(policy)
+    if variable in ("BYTESCHEDULER_PARTITION", "BYTESCHEDULER_CREDIT") and row is not None and row.window is Window.NONE:
         field = "unit" if variable.endswith("PARTITION") else "lead"
         try:
             parameters = int(float(value))

@@ -6,28 +6,27 @@ Every setting has a field here, an environment variable ``PROPHET_<FIELD>`` and 
 
 import ipaddress
 import os
-from dataclasses import dataclass, fields
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Tuple, Union
+from dataclasses import dataclass, field, fields
+from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 from . import bytescheduler, policies
-from .errors import ConfigError
-from .limits import MAX_BYTES, MAX_PORT
+from .errors import ConfigError, not_allowed
+from .machine import MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
-from .sizes import LARGEST_UNIT
+from .sizes import LARGEST_UNIT, MAX_BYTES
 
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
-def _auto(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``auto`` (or None) as None, anything else by ``parse``."""
-    return lambda value: None if value is None or str(value).lower() == "auto" else parse(value)
+def _auto(parse: Callable[[Any], Any], word: str = "auto") -> Callable[[Any], Any]:
+    """``word`` (or None) as None, anything else by ``parse``."""
+    return lambda value: None if value is None or str(value).lower() == word else parse(value)
 
 
 def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """``off`` (or None) as None, anything else by ``parse``."""
-    return lambda value: None if value is None or str(value).lower() == "off" else parse(value)
+    return _auto(parse, "off")
 
 
 def _choice(*names: str) -> Callable[[Any], str]:
@@ -39,14 +38,8 @@ def _choice(*names: str) -> Callable[[Any], str]:
     return parse
 
 
-def _count(low: int, high: int) -> Callable[[Any], int]:
-    def parse(value: Any) -> int:
-        number = int(str(value)) if not isinstance(value, bool) else low - 1
-        if not low <= number <= high:
-            raise ValueError("out of range")
-        return number
-
-    return parse
+def _count(low: int, high: int) -> Callable[[Any], Any]:
+    return _bounded(lambda value: low - 1 if isinstance(value, bool) else int(str(value)), low, high)
 
 
 def _address(value: Any) -> str:
@@ -78,38 +71,9 @@ def _policy(value: Any) -> str:
     return _choice(*policies.settings())(value)  # now: a program may have added one
 
 
-class _Setting(NamedTuple):
-    parse: Callable[[Any], Any]
-    allowed: Union[str, Callable[[], str]]
-
-
-_SETTINGS = {
-    "policy": _Setting(_policy, lambda: "one of " + ", ".join(policies.settings())),
-    "drain": _Setting(_choice(*DRAINS), "one of " + ", ".join(DRAINS)),
-    "bandwidth": _Setting(_auto(_bounded(parse_rate, 1e4, 1e12)), "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES),
-    "message_cost": _Setting(_auto(_bounded(parse_time, 1e-7, 1)), "'auto', or a time from 0.1us to 1s such as 200us or 0.0002 (seconds)"),
-    "unit": _Setting(
-        _auto(_bounded(parse_size, 4, LARGEST_UNIT)), "'auto', or a size from 4 bytes to 64 MB such as 256KiB or 250000 (bytes)"
-    ),
-    "window": _Setting(
-        _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
-    ),
-    "lead": _Setting(_auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"),
-    "profile": _Setting(_auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"),
-    "timeline": _Setting(
-        _auto(_path),
-        "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
-        "into its name, or takes the place of {rank} in it",
-    ),
-    "timeline_limit": _Setting(_bounded(parse_size, 10**6, MAX_BYTES), "a size from 1 MB to 1 TiB such as 64MB"),
-    "warmup": _Setting(_count(1, 1000), "a whole number from 1 to 1000 (iterations)"),
-    "log_level": _Setting(_auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)),
-    "log_every": _Setting(_count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)"),
-    "metrics_port": _Setting(_auto(_count(1, MAX_PORT)), f"'auto' (no endpoint), or a whole number from 1 to {MAX_PORT}"),
-    "metrics_host": _Setting(_address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"),
-    "stall_warn": _Setting(_off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
-    "stall_abort": _Setting(_off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)"),
-}
+def _setting(default: Any, parse: Callable[[Any], Any], allowed: Union[str, Callable[[], str]]) -> Any:
+    """A field whose values ``parse`` reads; it raises ValueError, TypeError or OverflowError for those that are not ``allowed``."""
+    return field(default=default, metadata={"parse": parse, "allowed": allowed})
 
 
 @dataclass(frozen=True)
@@ -144,26 +108,49 @@ class Config:
         a value is not allowed.
     """
 
-    policy: str = "prophet"
-    drain: str = "auto"
-    bandwidth: Optional[float] = None
-    message_cost: Optional[float] = None
-    unit: Optional[int] = None
-    window: Optional[int] = None
-    lead: Optional[int] = None
-    profile: Optional[str] = None
-    warmup: int = 3
-    log_level: Optional[str] = None
-    log_every: int = 0
-    metrics_port: Optional[int] = None
-    metrics_host: str = "127.0.0.1"
-    timeline: Optional[str] = None
-    timeline_limit: int = 64 * 10**6
-    stall_warn: Optional[float] = 60.0
-    stall_abort: Optional[float] = None
+    policy: str = _setting(policies.DEFAULT, _policy, lambda: "one of " + ", ".join(policies.settings()))
+    drain: str = _setting("auto", _choice(*DRAINS), "one of " + ", ".join(DRAINS))
+    bandwidth: Optional[float] = _setting(
+        None, _auto(_bounded(parse_rate, 1e4, 1e12)), "'auto', or a rate from 80 kbit/s to 8 Tbit/s such as " + RATE_EXAMPLES
+    )
+    message_cost: Optional[float] = _setting(
+        None, _auto(_bounded(parse_time, 1e-7, 1)), "'auto', or a time from 0.1us to 1s such as 200us or 0.0002 (seconds)"
+    )
+    unit: Optional[int] = _setting(
+        None, _auto(_bounded(parse_size, 4, LARGEST_UNIT)), "'auto', or a size from 4 bytes to 64 MB such as 256KiB or 250000 (bytes)"
+    )
+    window: Optional[int] = _setting(
+        None, _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
+    )
+    lead: Optional[int] = _setting(
+        None, _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 1MiB or 1000000 (bytes)"
+    )
+    profile: Optional[str] = _setting(
+        None, _auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"
+    )
+    warmup: int = _setting(3, _count(1, 1000), "a whole number from 1 to 1000 (iterations)")
+    log_level: Optional[str] = _setting(
+        None, _auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)
+    )
+    log_every: int = _setting(0, _count(0, 10**6), "a whole number from 0 (no lines) to 1000000 (iterations)")
+    metrics_port: Optional[int] = _setting(
+        None, _auto(_count(1, MAX_PORT)), f"'auto' (no endpoint), or a whole number from 1 to {MAX_PORT}"
+    )
+    metrics_host: str = _setting(
+        "127.0.0.1", _address, "an IPv4 address of this machine such as 127.0.0.1, or 0.0.0.0 for all of its addresses"
+    )
+    timeline: Optional[str] = _setting(
+        None,
+        _auto(_path),
+        "'auto' (none is written), or the path of a file, in a folder that exists; the rank is put "
+        "into its name, or takes the place of {rank} in it",
+    )
+    timeline_limit: int = _setting(64 * 10**6, _bounded(parse_size, 10**6, MAX_BYTES), "a size from 1 MB to 1 TiB such as 64MB")
+    stall_warn: Optional[float] = _setting(60.0, _off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)")
+    stall_abort: Optional[float] = _setting(None, _off(_bounded(parse_time, 1, 86400)), "'off', or a time from 1 to 86400 (seconds)")
 
     def __post_init__(self) -> None:
-        for name in _SETTINGS:
+        for name in (each.name for each in fields(self)):
             object.__setattr__(self, name, _parsed(name, name, getattr(self, name)))
 
     @classmethod
@@ -181,17 +168,14 @@ class Config:
     def read(cls, environ: Optional[Mapping[str, str]] = None, **overrides: Any) -> "Tuple[Config, List[str]]":
         """As :meth:`from_env`, and what was made of each ``BYTESCHEDULER_`` variable, in words."""
         environ = os.environ if environ is None else environ
-        names = [field.name for field in fields(cls)]
+        names = [each.name for each in fields(cls)]
         for variable in map(str, environ):
             if variable.startswith(PREFIX) and variable[len(PREFIX) :].lower() not in names:
                 name = variable if variable.isidentifier() else repr(variable)
-                raise ConfigError(
-                    f"{name}={shown(environ.get(variable))} is not a setting of prophet_mx; the settings are "
-                    + ", ".join(PREFIX + name.upper() for name in names)
-                )
+                raise _unknown(name, environ.get(variable), [PREFIX + name.upper() for name in names])
         for name, value in overrides.items():
             if name not in names:
-                raise ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are " + ", ".join(names))
+                raise _unknown(name, value, names)
         values = {}
         for name in names:
             if name in overrides:
@@ -213,6 +197,10 @@ class Config:
         return cls(**values), notes
 
 
+def _unknown(name: str, value: Any, known: List[str]) -> ConfigError:
+    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are {', '.join(known)}")
+
+
 def shown(value: Any) -> str:
     """A value for an error message: its ``repr`` on one line, or its type where that fails (a number of thousands of digits)."""
     try:
@@ -222,9 +210,9 @@ def shown(value: Any) -> str:
 
 
 def _parsed(name: str, source: str, value: Any) -> Any:
-    setting = _SETTINGS[name]
+    setting = Config.__dataclass_fields__[name].metadata
     try:
-        return setting.parse(value)
+        return setting["parse"](value)
     except (ValueError, TypeError, OverflowError) as error:
-        allowed = setting.allowed() if callable(setting.allowed) else setting.allowed
-        raise ConfigError(f"{source}={shown(value)} is not allowed ({error}); allowed: {allowed}") from None
+        allowed = setting["allowed"]() if callable(setting["allowed"]) else setting["allowed"]
+        raise ConfigError(not_allowed(f"{source}={shown(value)}", allowed, f" ({error})")) from None

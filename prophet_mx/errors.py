@@ -1,4 +1,6 @@
-"""Every error that prophet_mx raises on purpose derives from :class:`ProphetError`."""
+"""Every error that prophet_mx raises on purpose derives from :class:`ProphetError`; and the words of those about a value."""
+
+from typing import Any, Type
 
 
 class ProphetError(Exception):
@@ -46,3 +48,19 @@ class LaunchError(ProphetError):
 
 class SimulationError(ProphetError):
     """A simulated job came to a standstill: a fault in the scheduler."""
+
+
+def not_allowed(what: str, allowed: str, why: str = "") -> str:
+    """The words about a value: what it is of, and what is allowed in its place. ``why`` goes on from "is not allowed".
+
+    >>> not_allowed("warmup=0", "a whole number from 1")
+    'warmup=0 is not allowed; allowed: a whole number from 1'
+    """
+    return f"{what} is not allowed{why}; allowed: {allowed}"
+
+
+def need_whole(name: str, value: Any, low: int, high: Any = None, unit: str = "", error: Type[ProphetError] = ConfigError) -> None:
+    """``error`` unless the value is a whole number from ``low``, up to ``high`` if that is given; ``unit`` says of what."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low or (high is not None and value > high):
+        limits = f"from {low}" + ("" if high is None else f" to {high}") + unit
+        raise error(not_allowed(f"{name}={value!r}", f"a whole number {limits}"))

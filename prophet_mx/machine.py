@@ -6,6 +6,7 @@ import socket
 from pathlib import Path
 from typing import Optional, Tuple
 
+MAX_PORT = 65535
 NETWORK = Path("/sys/class/net")
 CONTROL_GROUP = Path("/sys/fs/cgroup")  # of a container, which sees its own group there
 

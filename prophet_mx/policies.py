@@ -1,4 +1,4 @@
-"""The policies, as data: one row each. Nothing else in prophet_mx asks for a policy by its name.
+"""The policies, as data: one row each. Nothing else in prophet_mx asks for a policy by its name; :data:`DEFAULT` names the usual one.
 
 What a row's columns mean, and how to add one, is in docs/adding-a-policy.md. The compiled scheduler reads a row when it is made.
 """
@@ -6,9 +6,10 @@ What a row's columns mean, and how to add one, is in docs/adding-a-policy.md. Th
 from enum import Enum
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
-from .errors import ConfigError
+from .errors import ConfigError, not_allowed
 from .sizes import Traffic, smallest_unit
 
+DEFAULT = "prophet"
 OFF = "off"  # the setting that leaves plain dist_sync as it is
 UNLIMITED = 2**62  # bytes
 DERIVED = 0  # bytes: derived from the window, see sizes.py
@@ -38,8 +39,8 @@ class Policy(NamedTuple):
     ----------
     name : as the setting ``policy`` has it.
     about : where it comes from.
-    order : of a unit's rank (0: what the next forward needs first) and its bytes, a number: in each iteration units with smaller ones
-        leave first. None: units leave as they become ready. Called when a unit is made or its rank changes, never while it waits.
+    order : of a unit's urgency (0: what the next forward needs first) and its bytes, a number: in each iteration units with smaller ones
+        leave first. None: units leave as they become ready. Called when a unit is made or its urgency changes, never while it waits.
     unit : bytes that large gradients are cut into, or :data:`WHOLE`; or a function of a worker's :class:`~prophet_mx.sizes.Traffic`.
     window : what may be in flight.
     lead : unanswered bytes above which a worker waits for the others, :data:`UNLIMITED`, or :data:`DERIVED`.
@@ -55,9 +56,9 @@ class Policy(NamedTuple):
     urgent_passes: bool = True
 
 
-def urgency(rank: int, size: int) -> int:
+def urgency(place: int, size: int) -> int:
     """the most urgent first"""
-    return rank
+    return place
 
 
 def unit_by_messages(traffic: Traffic) -> float:
@@ -91,12 +92,12 @@ def add(policy: Policy) -> None:
         the name is taken or not in lower case, or a size is out of range.
     """
     if policy.name in settings():
-        raise ConfigError(f"name={policy.name!r} is not allowed; allowed: a name that no policy has: {', '.join(settings())} are taken")
+        raise ConfigError(not_allowed(f"name={policy.name!r}", f"a name that no policy has: {', '.join(settings())} are taken"))
     if policy.name != policy.name.lower() or not policy.name.strip():
-        raise ConfigError(f"name={policy.name!r} is not allowed; allowed: a name in lower case")
+        raise ConfigError(not_allowed(f"name={policy.name!r}", "a name in lower case"))
     for field, value in (("unit", policy.unit), ("lead", policy.lead)):
         if isinstance(value, int) and not 0 <= value <= UNLIMITED:
-            raise ConfigError(f"{field}={value} is not allowed; allowed: bytes from 0 to 2**62")
+            raise ConfigError(not_allowed(f"{field}={value}", "bytes from 0 to 2**62"))
     POLICIES[policy.name] = policy
 
 

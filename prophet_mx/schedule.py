@@ -1,5 +1,5 @@
-"""The name under which batch scripts know the folder of the hook: :mod:`prophet_mx.launcher.hook`."""
+"""The name under which batch scripts know the folder of the hook: :mod:`prophet_mx.launcher.environment`."""
 
-from .launcher.hook import FOLDER
+from .launcher.environment import FOLDER
 
 __all__ = ["FOLDER"]

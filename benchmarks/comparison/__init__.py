@@ -1,1 +1,1 @@
-"""What a comparison is made of: its cells and methods, its rows, and what other machines stole meanwhile."""
+"""What a comparison is made of: its cells, methods and rows."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
-from prophet_mx.cli.arguments import count, duration, factor
+from prophet_mx.cli.arguments import count, duration
 from prophet_mx.errors import ProphetError
 
 from ..questions import QUESTIONS
@@ -20,8 +20,8 @@ from .cells import Load
 from .joined import joined
 from .metadata import fingerprint
 from .results import Files, add_output_options, comparison_table, destinations, load, write
-from .rounds import LEAST_GOODPUT, Rule, conduct
-from .rows import Attempt, Job, JobRow, make_row
+from .rounds import LEAST_GOODPUT, conduct
+from .rows import Attempt, JobRow, MeasuredJob, make_row
 from .summaries import BelowBoundError
 
 
@@ -41,14 +41,7 @@ def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeats", type=count, default=3, help="jobs per method and cell that count (default 3)")
     parser.add_argument("--seed", type=int, default=0, help="seed of the order of the methods (default 0)")
     parser.add_argument(
-        "--max-stolen",
-        type=factor(0, 1e3),
-        default=0.25,
-        metavar="CORES",
-        help="set a job aside and run it again if others took more than so many cores during it (default 0.25)",
-    )
-    parser.add_argument(
-        "--tries", type=count, default=3, help="most attempts for one job; then the least disturbed attempt counts (default 3)"
+        "--tries", type=count, default=3, help="most attempts for one job; then the one with the best links counts (default 3)"
     )
     add_output_options(parser)
 
@@ -85,7 +78,7 @@ class Session:
         with turn(self._options.lock):
             return self._measure()
 
-    def attempts(self, methods: Sequence[str], run: Callable[[str], Job], repeats: Optional[int] = None) -> List[Attempt]:
+    def attempts(self, methods: Sequence[str], run: Callable[[str], MeasuredJob], repeats: Optional[int] = None) -> List[Attempt]:
         """Run the jobs, see :func:`benchmarks.comparison.rounds.conduct`; ``repeats`` in place of the option."""
         options = self._options
         first = [self._measured[-1]]  # is as good for the first round
@@ -94,9 +87,8 @@ class Session:
             run,
             lambda: first.pop() if first else self._again(),
             self._rate,
-            options.warmup,
             repeats or options.repeats,
-            Rule(options.max_stolen, options.tries),
+            options.tries,
             random.Random(f"{options.seed} {self._cell} {self._kind}"),
             self._say,
         )
@@ -107,7 +99,7 @@ class Session:
             return
         time = statistics.median(attempt.job.times(self._options.warmup)) * 1e3
         aside = f"; set aside: {attempt.aside}" if attempt.aside else ""
-        print(f"  round {attempt.round}, {attempt.method}: {time:.1f} ms ({attempt.stolen:.0%} of a core taken{aside})", flush=True)
+        print(f"  round {attempt.round}, {attempt.method}: {time:.1f} ms{aside}", flush=True)
 
     def rows(self, attempts: Sequence[Attempt], load: Optional[Load]) -> List[JobRow]:
         """The rows of all attempts. The bound is that of the best goodput measured: a link does not give more than it can."""
@@ -176,5 +168,4 @@ def protocol(
         "seed": options.seed,
         "repeats": options.repeats,
         "tries": options.tries,
-        "max_stolen": options.max_stolen,
     }

@@ -13,8 +13,10 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 from prophet_mx.errors import ConfigError
 
 from ..questions import QUESTIONS
+from .cells import family
 from .metadata import fingerprint, made
 from .rows import JobRow, read, write_csv
+from .summaries import summarise
 from .tables import detail
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
@@ -112,12 +114,10 @@ def write_everywhere(
 
 
 def comparison_table(rows: Sequence[JobRow], about: Mapping[str, Any]) -> str:
-    """The table of a comparison, below the rule by which its jobs count. Raises BelowBoundError."""
+    """The table of a comparison, below how many jobs there are. Raises BelowBoundError."""
     aside = sum(bool(row.aside) for row in rows)
-    return (
-        f"Seed {about['seed']}. {len(rows)} jobs, {aside} set aside: a job counts unless others took more than "
-        f"{about['max_stolen']:.0%} of a core from it, or the links gave less than 90% of their rate.\n\n{detail(rows, about)}"
-    )
+    why = ": data.csv says why" if aside else ""
+    return f"Seed {about['seed']}. {len(rows)} jobs, {aside} set aside{why}.\n\n{detail(rows, about)}"
 
 
 def load(question: str, results: Optional[Path] = None) -> Optional[Result]:
@@ -130,3 +130,26 @@ def load(question: str, results: Optional[Path] = None) -> Optional[Result]:
         return Result(question, about, files.table.read_text(encoding="utf-8"), files)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{files.about.parent} is no result: {error}") from None
+
+
+def best_methods(rows: Sequence[JobRow], cells: Sequence[str]) -> Dict[str, List[str]]:
+    """Cell -> for each method that was swept there, the setting with the least median time. Raises ConfigError if a cell was not swept."""
+    swept = {cell.cell: cell for cell in summarise(rows, ())}
+    found: Dict[str, List[str]] = {}
+    for cell in cells:
+        if cell not in swept:
+            raise ConfigError(f"no sweep has the cell {cell}")
+        fastest: Dict[str, str] = {}
+        summaries = [summary for summary in swept[cell].methods.values() if ":" in summary.method and summary.jobs]
+        for summary in sorted(summaries, key=lambda summary: summary.time.median):
+            fastest.setdefault(family(summary.method), summary.method)
+        found[cell] = list(fastest.values())
+    return found
+
+
+def from_question(question: str, cells: Sequence[str]) -> Dict[str, List[str]]:
+    """The same from a published sweep."""
+    result = load(question)
+    if result is None:
+        raise ConfigError(f"benchmarks/results has no {question}: python -m benchmarks.questions {question} --publish")
+    return best_methods(result.rows, cells)

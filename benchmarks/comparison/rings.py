@@ -10,8 +10,7 @@ from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import parse_size
 
 from ..testbed.emulated import forward_groups
-from .cells import Cell, Load
-from .names import STEPS
+from .cells import STEPS, Cell, Load
 
 REAL = "real"  # instead of a profile: real training
 KINDS = ("device", "cpu")

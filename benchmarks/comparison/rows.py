@@ -7,25 +7,18 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..testbed.goodput import Goodput
 from .cells import Load
-from .stolen import Stolen
 
 Results = List[Dict[str, Any]]  # the workers' results of one job, by rank
 
 
-class Job(NamedTuple):
-    """A job that ran: its workers' results, and what was stolen meanwhile."""
+class MeasuredJob(NamedTuple):
+    """A job that ran: its workers' results."""
 
     workers: Results
-    stolen: Stolen
 
     def times(self, warmup: int) -> List[float]:
         """Seconds of all iterations of all workers, without the first ``warmup`` of each."""
         return [time for result in self.workers for time in iteration_times(result, warmup)]
-
-    def measured_stolen(self, warmup: int) -> float:
-        """Cores that others took, on the average, while these iterations ran."""
-        starts = [result["starts"][warmup:] for result in self.workers]
-        return self.stolen.cores(min(each[0] for each in starts), max(each[-1] for each in starts))
 
 
 class Attempt(NamedTuple):
@@ -33,9 +26,8 @@ class Attempt(NamedTuple):
 
     method: str
     round: int
-    job: Optional[Job]
+    job: Optional[MeasuredJob]
     goodput: Goodput
-    stolen: float  # cores, while it was measured
     aside: str
 
 
@@ -65,7 +57,6 @@ class JobRow(NamedTuple):
     model_megabytes: Optional[float] = None  # that it would, were the model not scaled
     goodput_gbit: Optional[float] = None  # of a link, both ways at once, before the job
     goodput_share: Optional[float] = None  # of the link's rate
-    stolen_percent: Optional[float] = None  # of a core, that the machine's host gave to others meanwhile
     calls_ms: Optional[float] = None  # of the main thread in the store's or the optimizer's calls, median
     cpu_percent: Optional[float] = None  # of a core, mean over the workers' loops
     server_cpu_percent: Optional[float] = None  # of a core, all servers together
@@ -108,7 +99,6 @@ def make_row(cell: str, kind: str, load: Optional[Load], rate: float, attempt: A
         time_ms=round(median, 2),
         p10_ms=round(quantile(times, 0.1), 1),
         p90_ms=round(quantile(times, 0.9), 1),
-        stolen_percent=round(100 * attempt.stolen, 1),
         iterations=len(times),
         **_of_workers(attempt.job.workers, warmup),
     )

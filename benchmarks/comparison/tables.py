@@ -5,7 +5,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from prophet_mx.quantities import format_rate
 
-from .names import family, model, title
+from .cells import family, model, title
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
 from .trainings import KIND_OF_DEVICES
@@ -38,7 +38,7 @@ def _detail(cell: CellSummary) -> str:
     head = (
         f"**{cell.cell}{kind}**: {about}\n\n"
         f"| method | time, ms (95%) | 10% to 90% | time / bound | speed of {ours.method} against it (95%) | calls, ms | CPU "
-        "| servers' CPU | memory, MB | jobs | taken, of a core |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "| servers' CPU | memory, MB | jobs |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     )
     return head + "".join(_line(summary, ours) for summary in cell.methods.values())
 
@@ -51,7 +51,7 @@ def _bounded(cell: CellSummary) -> Optional[JobRow]:
 
 def _line(summary: Summary, ours: Summary) -> str:
     if not summary.jobs:
-        return f"| {summary.method} | **{summary.note}** |" + " |" * 9 + "\n"
+        return f"| {summary.method} | **{summary.note}** |" + " |" * 8 + "\n"
     jobs = summary.jobs
     against = ours.speed_against(summary) if summary is not ours and ours.jobs else None
     ratio = summary.ratio
@@ -66,7 +66,6 @@ def _line(summary: Summary, ours: Summary) -> str:
         _mean(jobs, "server_cpu_percent", unit="%"),
         _mean(jobs, "memory_mb"),
         f"{len(jobs)} of {summary.tried}",
-        ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs),
     ]
     return "| " + " | ".join(cells) + " |" + (f" **{summary.wrong} wrong values**" if summary.wrong else "") + "\n"
 

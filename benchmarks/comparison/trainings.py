@@ -7,9 +7,8 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
 
-from .intervals import of_median
 from .rows import JobRow
-from .summaries import CellSummary, Summary
+from .summaries import CellSummary, Summary, of_median
 
 PLAIN = "pushpull"
 KIND_OF_DEVICES = "gpu"  # of jobs on emulated GPUs, which compute no values
@@ -119,7 +118,6 @@ def _columns(summary: Summary, plain: Optional[Summary], on_devices: bool) -> Di
     if on_devices:
         found["of all cores"] = _median([job.cores_percent for job in jobs], 1)
     found["jobs"] = f"{len(jobs)} of {summary.tried}"
-    found["taken, of a core"] = ", ".join(f"{job.stolen_percent or 0:.0f}%" for job in jobs)
     return found
 
 

@@ -7,7 +7,8 @@ from matplotlib.patches import Patch
 
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate
-from prophet_mx.simulation.simulator import Cluster, Result, default_units, simulate
+from prophet_mx.simulation.cluster import default_units
+from prophet_mx.simulation.simulator import Cluster, Result, simulate
 
 from ..comparison.cells import Cell
 from .spans import iteration
@@ -45,7 +46,7 @@ def _panel(axes: Any, profile: GradientProfile, result: Result) -> None:
         axes.barh(-lane, _ms(span.end - span.begin), lane, _ms(span.begin), color=colour_of[span.gradient])
     for begin, end in one.stalls:
         axes.barh(-lane, _ms(end - begin), lane, _ms(begin), color="white", edgecolor=STALL, hatch="////", linewidth=0.8)
-    units = [(unit.gradient, times) for unit, times in zip(result.units, result.workers[0].timeline.units)]
+    units = [(unit.gradient, times) for unit, times in zip(result.units, result.workers[0].last.units)]
     for gradient, times in units:
         axes.barh(gradient, _ms(times.released - times.ready), 1, _ms(times.ready), color=WAIT)
     for gradient, times in units:

@@ -6,10 +6,11 @@ from typing import Any, Sequence
 import matplotlib.pyplot as plt
 
 from prophet_mx.quantities import format_rate
-from prophet_mx.simulation.simulator import Cluster, default_units, simulate
+from prophet_mx.simulation.cluster import default_units
+from prophet_mx.simulation.simulator import Cluster, simulate
 
 from ..comparison.cells import Cell
-from .spans import Iteration, Span, iteration
+from .spans import DrawnIteration, Span, iteration
 from .speedups import GOODPUT_SHARE, Costs, conditions, measured_words
 from .style import ALARM, GRID, MUTED, NAMES, PLAIN, POLICIES, STALL, TEXT, layers
 
@@ -41,7 +42,7 @@ def draw_iteration(cell: Cell, costs: Costs, results: Path) -> Any:
     return figure
 
 
-def _panel(axes: Any, one: Iteration, gradients: int) -> None:
+def _panel(axes: Any, one: DrawnIteration, gradients: int) -> None:
     colours = layers()
 
     def bars(lane: int, spans: Sequence[Span]) -> None:
@@ -73,7 +74,7 @@ def _label(axes: Any, begin: float, end: float, text: str, colour: str = TEXT) -
     axes.text(500 * (begin + end), -HALF - 0.06, text, ha="center", va="bottom", color=colour, fontsize=10)
 
 
-def _first_layer(axes: Any, one: Iteration) -> None:
+def _first_layer(axes: Any, one: DrawnIteration) -> None:
     """An arrow from the arrival of the first layer's values to the forward that they let begin."""
     at = 1e3 * max(span.end for span in one.receives if span.gradient == 0)
     axes.annotate(

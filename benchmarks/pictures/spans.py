@@ -16,7 +16,7 @@ class Span(NamedTuple):
     gradient: int
 
 
-class Iteration(NamedTuple):
+class DrawnIteration(NamedTuple):
     """What one worker does in an iteration of ``seconds``: ``backward`` a span per step, with the step's first gradient; ``forward`` a span
     per layer; ``stalls`` the times in which it computes nothing; ``sends`` and ``receives`` when its link carries units."""
 
@@ -33,13 +33,13 @@ class Iteration(NamedTuple):
         return sum(end - begin for begin, end in self.stalls)
 
 
-def iteration(profile: GradientProfile, result: Result) -> Iteration:
+def iteration(profile: GradientProfile, result: Result) -> DrawnIteration:
     """The last simulated iteration of the slowest worker."""
-    timeline = result.workers[0].timeline
+    timeline = result.workers[0].last
     forward = [Span(begin, end, index) for index, (begin, end) in enumerate(timeline.forward)]
     computing = [(0.0, timeline.backward), *((span.begin, span.end) for span in forward), (result.seconds, result.seconds)]
     stalls = [(end, begin) for (_, end), (begin, _) in zip(computing, computing[1:]) if begin - end > TOUCHING]
-    return Iteration(result.seconds, _steps(profile, timeline.backward), forward, stalls, *_traffic(result))
+    return DrawnIteration(result.seconds, _steps(profile, timeline.backward), forward, stalls, *_traffic(result))
 
 
 def _steps(profile: GradientProfile, end: float) -> List[Span]:
@@ -53,7 +53,7 @@ def _steps(profile: GradientProfile, end: float) -> List[Span]:
 
 def _traffic(result: Result) -> Tuple[List[Span], List[Span]]:
     """What the worker's link carries each way. A unit follows the one before it: it cannot have begun before that had ended."""
-    times = result.workers[0].timeline.units
+    times = result.workers[0].last.units
     units = range(len(result.units))
     sends: List[Span] = []
     free = 0.0

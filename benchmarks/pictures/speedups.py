@@ -8,10 +8,9 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from prophet_mx.planning.bound import communication_seconds
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.simulation.predict import COSTS, load_costs
+from prophet_mx.simulation.predict import load_costs
 
-from ..comparison.cells import Cell
-from ..comparison.names import model
+from ..comparison.cells import Cell, model
 from ..comparison.results import RESULTS, Files
 from ..questions import QUESTIONS
 from ..validate_simulator import Measured, predict, read
@@ -47,7 +46,7 @@ def conditions(cell: Cell, profile: GradientProfile) -> str:
 def message_costs(path: Path) -> Costs:
     """The costs that were fitted and published, or the simulator's own. Raises ConfigError."""
     if not path.exists():
-        return Costs(COSTS, "with messages that cost nothing, as no fitted costs are published")
+        return Costs({}, "with messages that cost nothing, as no fitted costs are published")
     costs = load_costs(str(path))
     if not any(costs.values()):
         return Costs(costs, "with messages that cost nothing, which fits measured jobs best")

@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Callable, List, Optional, Sequence, TypeVar
 
-from ..errors import ProphetError
-from ..limits import MAX_PORT
+from ..errors import ProphetError, not_allowed
+from ..machine import MAX_PORT
 from ..quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
 T = TypeVar("T")
@@ -31,14 +31,14 @@ def checked(parse: Callable[[str], T]) -> Callable[[str], T]:
 
 
 def number(parse: Callable[[str], Number], low: float, high: float, allowed: str) -> Callable[[str], Number]:
-    """What ``parse`` makes of a text, if it is within the limits."""
+    """``parse``, for values within the limits."""
 
     def convert(text: str) -> Number:
         value: Optional[Number] = None
         with suppress(ValueError):
             value = parse(text)
         if value is None or not low <= value <= high:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {allowed}")
+            raise argparse.ArgumentTypeError(not_allowed(repr(text), allowed))
         return value
 
     return convert
@@ -73,7 +73,7 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         if text not in names:
-            raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: {', '.join(names)}")
+            raise argparse.ArgumentTypeError(not_allowed(repr(text), ", ".join(names)))
         return text
 
     return convert
@@ -82,5 +82,5 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
 def new_file(text: str) -> str:
     """The path of a file that can be there: an error now rather than after minutes."""
     if os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a file in a folder that exists")
+        raise argparse.ArgumentTypeError(not_allowed(repr(text), "a file in a folder that exists"))
     return text

@@ -8,14 +8,12 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Callable, Dict, List, Sequence
 
-from ..errors import LaunchError
-from ..launcher.console import Console, terminal_size
+from ..errors import LaunchError, not_allowed
+from ..launcher.console import LAUNCHER, Console, LogFolder, Sink, terminal_size
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hosts import Host, parse_host_list, parse_hosts
-from ..launcher.job import LAUNCHER, Sink
 from ..launcher.launch import run_plans
-from ..launcher.logs import LogFolder
-from ..launcher.plans import GRACE, MAX_PROCESSES, Plan, plan_hosts, plan_job
+from ..launcher.plans import GRACE, MAX_PROCESSES, PlannedProcess, plan_hosts, plan_job
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, name_of, parse_variables, shown
 from .arguments import checked, duration, port, whole
@@ -177,13 +175,10 @@ def _run(arguments: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
+def _planner(arguments: argparse.Namespace) -> Callable[[], List[PlannedProcess]]:
     """What plans one start of the job.
 
-    Raises
-    ------
-    LaunchError
-        an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
+    Raises LaunchError if an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
     """
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
@@ -195,14 +190,14 @@ def _planner(arguments: argparse.Namespace) -> Callable[[], List[Plan]]:
             value = getattr(arguments, name)
             if value:
                 option = f"--{name.replace('_', '-')} {value if isinstance(value, str) else value[0]}"
-                raise LaunchError(f"{option} is not allowed for a job on this machine; allowed: with -H HOST,HOST or --hostfile FILE")
+                raise LaunchError(not_allowed(option, "with -H HOST,HOST or --hostfile FILE", " for a job on this machine"))
         return partial(plan_job, command, arguments.workers or 2, arguments.servers or 1, **more)
     if arguments.hosts is not None and arguments.hostfile is not None:
         raise LaunchError(f"-H and --hostfile {arguments.hostfile} both name hosts; allowed: one of them")
     hosts = arguments.hosts or _hosts_of(arguments.hostfile)
     ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
 
-    def plan() -> List[Plan]:
+    def plan() -> List[PlannedProcess]:
         plans = plan_hosts(command, hosts, ssh, arguments.workers, arguments.servers, grace=arguments.grace, **more)
         name_of(hosts[0], ssh.options)  # ssh has not been asked yet whether it takes the options, if the addresses are known
         return plans
@@ -231,7 +226,7 @@ def _terminal(workers: int) -> Dict[str, str]:
     return {"COLUMNS": str(max(columns - len(f"[{label_of('worker', workers - 1)}] "), 1)), "LINES": str(lines)}
 
 
-def _commands(plans: Sequence[Plan]) -> List[str]:
+def _commands(plans: Sequence[PlannedProcess]) -> List[str]:
     """For a shell: a comment and a command for each process."""
     lines = []
     for plan in plans:
@@ -244,7 +239,7 @@ def _commands(plans: Sequence[Plan]) -> List[str]:
     return lines
 
 
-def _where(plans: Sequence[Plan]) -> List[str]:
+def _where(plans: Sequence[PlannedProcess]) -> List[str]:
     """A line for each host: what runs there."""
     hosts: Dict[str, List[str]] = {}
     for plan in plans:

@@ -16,7 +16,7 @@ from typing import Any, Iterable, List, NoReturn, Optional, Sequence, Tuple
 
 from .. import __version__
 from ..errors import ProphetError
-from ..exit_codes import EXIT_USAGE
+from ..runtime import EXIT_USAGE
 
 COMMANDS = ("doctor", "predict", "launch", "report", "simulate")  # in the order in which a new user needs them
 
@@ -105,10 +105,7 @@ def _open_streams() -> None:
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run ``prophet-mx`` with ``argv`` (default: the process's arguments) and return its exit code.
 
-    Raises
-    ------
-    SystemExit
-        after ``--help`` (0) and after a wrong argument (2).
+    Raises SystemExit after ``--help`` (0) and after a wrong argument (2).
     """
     _open_streams()
     top = parser()

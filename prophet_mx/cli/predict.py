@@ -4,12 +4,10 @@ import argparse
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
-from ..simulation.cluster import Cluster
-from ..simulation.layout import PLAIN
+from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, Prediction, UsefulRates, predict_cluster, useful_rates
 from ..simulation.verdict import described, facts, verdict, where
-from .answers import HEADINGS, Row, line, write_csv
-from .question import EXIT_CODES, EXPLAINED, Question, add_options, read
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, Question, add_options, line, read, write_csv
 
 _EPILOG = f"""\
 example, a model with a built-in profile, on a network of 10 Gbit/s:
@@ -53,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for cluster in question.clusters:
         prediction = predict_cluster(question.profile, cluster, question.policies, **question.effort)
         predictions.append(prediction)
-        rows += [Row.of(prediction.results[policy], prediction.results[PLAIN]) for policy in question.policies]
+        rows += [Answer.of(prediction.results[policy], prediction.results[PLAIN]) for policy in question.policies]
         if not arguments.json:
             print("\n" + "\n  ".join([described(cluster), verdict(prediction).sentence, *facts(prediction)]), flush=True)
     if not arguments.json:

@@ -1,22 +1,24 @@
-"""What is asked of ``predict`` and ``simulate``: the options of both, which are the same, and the job and the clusters that they name."""
+"""``predict`` and ``simulate``: the options that both have, the job and the clusters that these name, and the table of the answer."""
 
 import argparse
+import csv
+import io
 import os
+import sys
 from dataclasses import dataclass
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..policies import OFF
 from ..profiling.compute_times import complete
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.model_profiles import model_names, model_profile
-from ..simulation.cluster import MAX_MACHINES, Cluster
-from ..simulation.layout import PLAIN
+from ..quantities import format_rate
+from ..simulation.cluster import MAX_MACHINES, PLAIN, Cluster
 from ..simulation.predict import load_costs
-from ..simulation.simulator import POLICIES
+from ..simulation.simulator import POLICIES, Result
 from ..simulation.verdict import milliseconds
 from ..sizes import COPY_BYTES
-from .answers import Row
 from .arguments import checked, choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
 
 EXPLAINED = """\
@@ -44,9 +46,88 @@ exit codes:
   1  the CSV file cannot be written
   2  wrong argument, or no usable profile"""
 
+HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
+WIDTHS = (14, 12, 7, 7, 10, 10, 7, 7)
 WARMUP = 5  # iterations before those that are measured
-# Options of what messages and copies cost, by field of Cluster: what is not given leaves the field as --costs has it.
-_COSTS = ("rtt", "message_bytes", "message_seconds", "server_message_seconds", "jitter", "straggler", "copy_rate")
+# What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
+# the option --costs decides.
+_COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
+    ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
+    ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
+    ("--message-time", "message_seconds", cost_seconds, "TIME", "time a worker takes to send a message, and to receive one (default: 0)"),
+    ("--server-time", "server_message_seconds", cost_seconds, "TIME", "time a server takes for each message (default: 0)"),
+    ("--server-rate", "server_rate", link_rate, "RATE", "bytes that a server handles per second, such as 1GB/s (default: no limit)"),
+    (
+        "--jitter",
+        "jitter",
+        factor(0, 0.99),
+        "SHARE",
+        "compute times vary by up to this share, at random per worker and iteration (default: 0)",
+    ),
+    ("--straggler", "straggler", factor(1, 1e3), "FACTOR", "one worker computes this many times as long as the others (default: 1)"),
+    ("--copy-rate", "copy_rate", link_rate, "RATE", "rate of copies between a worker's device and its host, each way (default: no limit)"),
+)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line of the table: a policy on a cluster."""
+
+    result: Result
+    speedup: float
+
+    @classmethod
+    def of(cls, result: Result, plain: Result) -> "Answer":
+        """A policy's result, compared with plain dist_sync on the same cluster."""
+        return cls(result, plain.seconds / result.seconds if result.seconds else 1.0)
+
+    def values(self) -> Dict[str, Any]:
+        """By column of the CSV file; times in seconds, bandwidth in bytes/s."""
+        cluster = self.result.cluster
+        return {
+            "policy": self.result.policy,
+            "bandwidth": cluster.bandwidth,
+            "workers": cluster.workers,
+            "servers": cluster.servers,
+            "seconds": self.result.seconds,
+            "bound": self.result.bound,
+            "ratio": self.result.ratio,
+            "speedup": self.speedup,
+        }
+
+    def cells(self) -> Tuple[str, ...]:
+        """As printed."""
+        result = self.result
+        return (
+            result.policy,
+            format_rate(result.cluster.bandwidth),
+            str(result.cluster.workers),
+            str(result.cluster.servers),
+            f"{1e3 * result.seconds:.1f}",
+            f"{1e3 * result.bound:.1f}",
+            f"{result.ratio:.3f}",
+            f"{self.speedup:.2f}",
+        )
+
+
+def line(cells: Sequence[str]) -> str:
+    """A line of the table: HEADINGS, or the cells of a row."""
+    return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])
+
+
+def write_csv(command: str, path: str, rows: Sequence[Answer]) -> int:
+    """Write the table to a file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0].values()), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(row.values() for row in rows)
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text.getvalue())
+    except OSError as error:
+        print(f"prophet-mx {command}: error: --csv: cannot write {path}: {error.strerror}", file=sys.stderr)
+        return 1
+    return 0
 
 
 @dataclass(frozen=True)
@@ -70,14 +151,14 @@ class Question:
 
     @property
     def sentence(self) -> str:
-        """The job."""
+        """The job, in a sentence."""
         profile = self.profile
         return (
             f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, {profile.total_bytes / 1e6:.1f} MB; "
             f"compute {milliseconds(profile.compute_seconds)}, {self.compute}"
         )
 
-    def as_dict(self, rows: Sequence[Row]) -> Dict[str, Any]:
+    def as_dict(self, rows: Sequence[Answer]) -> Dict[str, Any]:
         """For JSON, with the rows of the answer: seconds, bytes/s."""
         return {
             "profile": self.profile.name,
@@ -131,54 +212,20 @@ def _policy(text: str) -> str:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    count, zero = whole(MAX_MACHINES), "(default: 0)"
+    count = whole(MAX_MACHINES)
     add = parser.add_argument_group("cluster").add_argument
     add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
     add("--costs", metavar="FILE", help="JSON file of these costs (default: none); the options below override it")
-    add("--rtt", type=cost_seconds, metavar="TIME", help="round trip of the idle network " + zero)
-    add(
-        "--overhead",
-        dest="message_bytes",
-        type=message_bytes,
-        metavar="BYTES",
-        help="bytes of a message on the wire besides its payload " + zero,
-    )
-    add(
-        "--message-time",
-        dest="message_seconds",
-        type=cost_seconds,
-        metavar="TIME",
-        help="time a worker takes to send a message, and to receive one " + zero,
-    )
-    add(
-        "--server-time",
-        dest="server_message_seconds",
-        type=cost_seconds,
-        metavar="TIME",
-        help="time a server takes for each message " + zero,
-    )
-    add("--server-rate", type=link_rate, metavar="RATE", help="bytes that a server handles per second, such as 1GB/s (default: no limit)")
-    add(
-        "--jitter",
-        type=factor(0, 0.99),
-        metavar="SHARE",
-        help="compute times vary by up to this share, at random per worker and iteration " + zero,
-    )
-    add("--straggler", type=factor(1, 1e3), metavar="FACTOR", help="one worker computes this many times as long as the others (default: 1)")
-    add(
-        "--copy-rate",
-        type=link_rate,
-        metavar="RATE",
-        help="rate of copies between a worker's device and its host, each way (default: no limit)",
-    )
+    for option, field, kind, unit, meaning in _COSTS:
+        add(option, dest=field, type=kind, metavar=unit, help=meaning)
     add("--copy-whole", action="store_true", help="copy gradients and values as a whole, not slice by slice")
 
 
 def read(arguments: argparse.Namespace) -> Question:
-    """What the options ask.
+    """The job and the clusters that the options name.
 
     Raises
     ------
@@ -189,9 +236,9 @@ def read(arguments: argparse.Namespace) -> Question:
     """
     profile, compute = _job(arguments)
     costs: Dict[str, Any] = load_costs(arguments.costs) if arguments.costs else {}
-    costs.update({name: getattr(arguments, name) for name in _COSTS if getattr(arguments, name) is not None})
-    if arguments.server_rate:
-        costs["server_byte_seconds"] = 1 / arguments.server_rate
+    costs.update({field: getattr(arguments, field) for _, field, *_ in _COSTS if getattr(arguments, field) is not None})
+    if "server_rate" in costs:
+        costs["server_byte_seconds"] = 1 / costs.pop("server_rate")
     if arguments.copy_whole:
         costs["copy_chunk"] = 0
     clusters = [

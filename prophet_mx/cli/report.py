@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..monitoring.trace import load_trace
 from ..profiling.profile_file import replace_text
 from .arguments import new_file
@@ -52,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from ..monitoring.trace_figures import figures
 
     if os.path.realpath(arguments.output) in map(os.path.realpath, arguments.traces):
-        raise ConfigError(f"--output {arguments.output!r} is not allowed: it is a trace; allowed: another file")
+        raise ConfigError(not_allowed(f"--output {arguments.output!r}", "another file", ": it is a trace"))
     text = page([figures(load_trace(path)) for path in arguments.traces])
     try:
         replace_text(arguments.output, text)

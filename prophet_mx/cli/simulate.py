@@ -5,11 +5,9 @@ import json
 from typing import Any, Iterator, Sequence
 
 from ..profiling.gradient_profile import GradientProfile
-from ..simulation.cluster import Cluster
-from ..simulation.layout import PLAIN
+from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.simulator import simulate
-from .answers import HEADINGS, Row, line, write_csv
-from .question import EXIT_CODES, EXPLAINED, add_options, read
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, add_options, line, read, write_csv
 
 _EPILOG = f"""\
 example, 64 workers and 64 servers at three bandwidths:
@@ -22,12 +20,12 @@ example, 64 workers and 64 servers at three bandwidths:
 {EXIT_CODES}"""
 
 
-def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Row]:
+def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Answer]:
     """Simulate every policy on every cluster; ``options`` are those of :func:`~prophet_mx.simulation.simulator.simulate`."""
     for cluster in clusters:
         plain = simulate(profile, cluster, PLAIN, **options)
         for policy in policies:
-            yield Row.of(plain if policy == PLAIN else simulate(profile, cluster, policy, **options), plain)
+            yield Answer.of(plain if policy == PLAIN else simulate(profile, cluster, policy, **options), plain)
 
 
 def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -1,6 +1,6 @@
 """The checks of ``prophet-mx doctor`` that look at this machine's software and at the job's environment; see also network.
 
-A check is a function from :class:`Job` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
+A check is a function from :class:`Environment` to findings. *Error*: the job would fail, hang, or not be scheduled at all. *Warning*: it
 runs, but slower or less safely than it could. Nothing is changed, nothing is sent but one TCP connection to the job's scheduler.
 """
 
@@ -20,6 +20,7 @@ from ..cuda import DRIVER, LIBRARIES, with_libraries
 from ..errors import ConfigError
 from ..machine import usable_cores
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from ..policies import OFF
 from ..sizes import MIN_UNIT
 
 OK, WARNING, ERROR = "ok", "warning", "error"
@@ -44,7 +45,7 @@ class Finding(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class Environment:
     """What is looked at: the environment that the job's processes would have, the scheduler's address, and how many workers and servers
     run on this machine, where that is known."""
 
@@ -61,7 +62,7 @@ class Job:
             return None
 
 
-def check_python(job: Job) -> Iterator[Finding]:
+def check_python(job: Environment) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 8) <= sys.version_info[:2] <= (3, 11):
         yield Finding("python", OK, version)
@@ -93,7 +94,7 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
     return {"mxnet_error": [found["error"]]} if "error" in found else found
 
 
-def check_mxnet(job: Job) -> Iterator[Finding]:
+def check_mxnet(job: Environment) -> Iterator[Finding]:
     if find_spec("mxnet") is None:
         yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
         try:
@@ -132,7 +133,7 @@ def check_mxnet(job: Job) -> Iterator[Finding]:
         yield Finding("core", OK, "the compiled module works with this MXNet")
 
 
-def check_engine_threads(job: Job) -> Iterator[Finding]:
+def check_engine_threads(job: Environment) -> Iterator[Finding]:
     """Whether messages wait for operators: where workers train on their CPUs, the engine runs both in the same threads."""
     if job.environ.get("DMLC_ROLE", "worker") != "worker" or processes_here(job)[0] == 0:
         return
@@ -140,15 +141,11 @@ def check_engine_threads(job: Job) -> Iterator[Finding]:
     if threads > 1:
         yield Finding("engine_threads", OK, f"{CPU_THREADS}={threads}: messages need not wait for operators on the CPU")
     else:
-        yield Finding(
-            "engine_threads",
-            WARNING,
-            "no GPU: if workers train on this machine, messages wait for operators in the engine's only thread for the CPU",
-            f"set {CPU_THREADS}=2 for the workers",
-        )
+        what = "no GPU: if workers train on this machine, messages wait for operators in the engine's only thread for the CPU"
+        yield Finding("engine_threads", WARNING, what, f"set {CPU_THREADS}=2 for the workers")
 
 
-def check_engine(job: Job) -> Iterator[Finding]:
+def check_engine(job: Environment) -> Iterator[Finding]:
     engine = job.environ.get("MXNET_ENGINE_TYPE", "")
     if engine == "NaiveEngine" and job.environ.get("DMLC_ROLE") != "server":
         yield Finding("engine", ERROR, "MXNET_ENGINE_TYPE=NaiveEngine: nothing would be scheduled", "unset MXNET_ENGINE_TYPE")
@@ -156,27 +153,19 @@ def check_engine(job: Job) -> Iterator[Finding]:
         yield Finding("engine", OK, engine or "MXNet's default")
 
 
-def check_van(job: Job) -> Iterator[Finding]:
+def check_van(job: Environment) -> Iterator[Finding]:
     van = job.environ.get("DMLC_PS_VAN_TYPE", "")
     if van == "p3":
-        yield Finding(
-            "van",
-            ERROR,
-            "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing",
-            "unset DMLC_PS_VAN_TYPE on all processes",
-        )
+        what = "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing"
+        yield Finding("van", ERROR, what, "unset DMLC_PS_VAN_TYPE on all processes")
     elif van not in ("", "zmq"):
-        yield Finding(
-            "van",
-            WARNING,
-            f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport",
-            "unset it, or expect coarser scheduling",
-        )
+        what = f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport"
+        yield Finding("van", WARNING, what, "unset it, or expect coarser scheduling")
     else:
         yield Finding("van", OK, "ZMQ over TCP")
 
 
-def check_port_variable(job: Job) -> Iterator[Finding]:
+def check_port_variable(job: Environment) -> Iterator[Finding]:
     if "PORT" not in job.environ:
         yield Finding("PORT", OK, "not set")
         return
@@ -187,39 +176,27 @@ def check_port_variable(job: Job) -> Iterator[Finding]:
         yield Finding("PORT", WARNING, found, "unset PORT, or start the job with prophet-mx launch, which unsets it")
 
 
-def check_mxnet_settings(job: Job) -> Iterator[Finding]:
+def check_mxnet_settings(job: Environment) -> Iterator[Finding]:
     fine = True
     for name in ("MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN", "MXNET_EXEC_BULK_EXEC_MAX_NODE_TRAIN_BWD"):
         if (job.number(name) or 0) > BULK_NODES:
             fine = False
-            yield Finding(
-                "mxnet_settings",
-                WARNING,
-                f"{name}={job.environ[name]}: gradients become ready late, in few large steps",
-                f"unset {name} (15)",
-            )
+            what = f"{name}={job.environ[name]}: gradients become ready late, in few large steps"
+            yield Finding("mxnet_settings", WARNING, what, f"unset {name} (15)")
     bound, servers = job.number(BIGARRAY_VARIABLE), job.number("DMLC_NUM_SERVER") or 2
     if bound is not None and bound <= SMALLEST_UNIT and servers > 1:
         fine = False
-        yield Finding(
-            "mxnet_settings",
-            WARNING,
-            f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers",
-            f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})",
-        )
+        what = f"{BIGARRAY_VARIABLE}={bound}: even small slices are split over all servers"
+        yield Finding("mxnet_settings", WARNING, what, f"unset {BIGARRAY_VARIABLE} ({BIGARRAY_BOUND})")
     if job.number("PS_DROP_MSG"):
         fine = False
-        yield Finding(
-            "mxnet_settings",
-            ERROR,
-            f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite drops messages, as in its own tests",
-            "unset PS_DROP_MSG",
-        )
+        what = f"PS_DROP_MSG={job.environ['PS_DROP_MSG']}: ps-lite drops messages, as in its own tests"
+        yield Finding("mxnet_settings", ERROR, what, "unset PS_DROP_MSG")
     if fine:
         yield Finding("mxnet_settings", OK, "nothing prevents scheduling")
 
 
-def check_settings(job: Job) -> Iterator[Finding]:
+def check_settings(job: Environment) -> Iterator[Finding]:
     """Each PROPHET_ variable by itself, so that all that is wrong is named at once."""
     names = [PREFIX + field.name.upper() for field in fields(Config)]
     mine = sorted(name for name in job.environ if name.startswith(PREFIX))
@@ -227,21 +204,14 @@ def check_settings(job: Job) -> Iterator[Finding]:
     for name in mine:
         if name not in names:
             close = difflib.get_close_matches(name, names, 1)
-            wrong.append(
-                Finding(
-                    "settings",
-                    ERROR,
-                    f"{name} is not a setting of prophet_mx",
-                    f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}",
-                )
-            )
+            do = f"did you mean {close[0]}?" if close else f"unset it; there are {', '.join(names)}"
+            wrong.append(Finding("settings", ERROR, f"{name} is not a setting of prophet_mx", do))
             continue
         try:
             Config.from_env({name: job.environ[name]})
         except ConfigError as error:
-            wrong.append(
-                Finding("settings", ERROR, str(error).partition("; allowed: ")[0], f"allowed: {str(error).partition('; allowed: ')[2]}")
-            )
+            what, _, allowed = str(error).partition("; allowed: ")
+            wrong.append(Finding("settings", ERROR, what, f"allowed: {allowed}"))
     if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
         wrong.append(
             Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prometheus_client>=0.14'")
@@ -250,25 +220,24 @@ def check_settings(job: Job) -> Iterator[Finding]:
     if wrong:
         return
     policy = job.environ.get(PREFIX + "POLICY", "").strip().lower()
-    if policy == "off":
+    if policy == OFF:
         yield Finding("settings", WARNING, "PROPHET_POLICY=off: nothing is scheduled", "unset it when the comparison is done")
     else:
         yield Finding("settings", OK, ", ".join(f"{name}={job.environ[name]}" for name in mine) or "all at their defaults")
 
 
-def check_files(job: Job) -> Iterator[Finding]:
+def check_files(job: Environment) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
     needed = 256 + 4 * processes  # two connections to and from every process, and the program's own files
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
     else:
-        yield Finding(
-            "open_files", ERROR, f"limit {soft}, but a job of {processes} processes may need {needed}", f"ulimit -n {max(4096, needed)}"
-        )
+        what = f"limit {soft}, but a job of {processes} processes may need {needed}"
+        yield Finding("open_files", ERROR, what, f"ulimit -n {max(4096, needed)}")
 
 
-def check_job(job: Job) -> Iterator[Finding]:
+def check_job(job: Environment) -> Iterator[Finding]:
     """The DMLC_ variables that every process of a job needs: all of them, or none."""
     needed = ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")
     missing = [name for name in needed if not job.environ.get(name)]
@@ -276,9 +245,8 @@ def check_job(job: Job) -> Iterator[Finding]:
         yield Finding("job", OK, "no DMLC_ variables: a launcher sets them")
         return
     if missing:
-        yield Finding(
-            "job", ERROR, f"{', '.join(missing)} not set, although other DMLC_ variables are", "set all of them for every process, or none"
-        )
+        what = f"{', '.join(missing)} not set, although other DMLC_ variables are"
+        yield Finding("job", ERROR, what, "set all of them for every process, or none")
         return
     role = job.environ["DMLC_ROLE"]
     wrong = [name for name in needed[3:] if (job.number(name) or 0) < 1]
@@ -292,7 +260,7 @@ def check_job(job: Job) -> Iterator[Finding]:
         )
 
 
-def processes_here(job: Job) -> Tuple[int, int]:
+def processes_here(job: Environment) -> Tuple[int, int]:
     """How many workers and servers run on this machine: as asked, or all of a job on this machine alone, or one of each."""
     alone = job.environ.get("DMLC_PS_ROOT_URI", "").startswith("127.")
     workers, servers = ((job.number(name) if alone else None) for name in ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER"))
@@ -302,26 +270,21 @@ def processes_here(job: Job) -> Tuple[int, int]:
     )
 
 
-def check_cores(job: Job, cores: Optional[int] = None) -> Iterator[Finding]:
+def check_cores(job: Environment, cores: Optional[int] = None) -> Iterator[Finding]:
     """Whether each process has a core, and whether the workers' threads have. ``cores`` is what :func:`usable_cores` gives."""
     cores = usable_cores() if cores is None else cores
     workers, servers = processes_here(job)
     shared = f"{cores} core(s) for {workers} worker(s) and {servers} server(s)"
     if workers + servers > cores:
-        yield Finding(
-            "cores",
-            WARNING,
-            f"{shared}: the processes would wait for one another",
-            "start fewer of them on this machine, or use more machines",
-        )
+        what = f"{shared}: the processes would wait for one another"
+        yield Finding("cores", WARNING, what, "start fewer of them on this machine, or use more machines")
     else:
         yield Finding("cores", OK, shared)
     share = max(1, cores // max(workers, 1))
     threads = job.number("OMP_NUM_THREADS")
     if threads is None and "DMLC_ROLE" in job.environ and workers > 1 and share < cores:  # what starts the job has not set it
-        yield Finding(
-            "threads", WARNING, f"each of {workers} workers starts {cores} threads on {cores} cores", f"set OMP_NUM_THREADS={share}"
-        )
+        what = f"each of {workers} workers starts {cores} threads on {cores} cores"
+        yield Finding("threads", WARNING, what, f"set OMP_NUM_THREADS={share}")
     elif threads is not None and threads > share:
         found = f"OMP_NUM_THREADS={threads}: {workers} worker(s) start more threads than {cores} core(s) can run"
         yield Finding("threads", WARNING, found, f"set OMP_NUM_THREADS={share}, or unset it and start the job with prophet-mx launch")

@@ -2,44 +2,27 @@
 
 from typing import Callable, Iterator, List, Mapping, Optional, Tuple
 
-from ..errors import ConfigError
-from ..limits import MAX_PORT
-from .checks import (
-    ERROR,
-    OK,
-    WARNING,
-    Finding,
-    Job,
-    check_cores,
-    check_engine,
-    check_files,
-    check_job,
-    check_mxnet,
-    check_mxnet_settings,
-    check_port_variable,
-    check_python,
-    check_settings,
-    check_van,
-)
-from .cuda import check_cuda
-from .network import check_link, check_nic, check_scheduler, check_tcp_info
+from ..errors import ConfigError, not_allowed
+from ..machine import MAX_PORT
+from . import checks, cuda, network
+from .checks import ERROR, OK, WARNING, Environment, Finding
 
-CHECKS: Tuple[Callable[[Job], Iterator[Finding]], ...] = (
-    check_python,
-    check_mxnet,
-    check_cuda,
-    check_engine,
-    check_van,
-    check_mxnet_settings,
-    check_settings,
-    check_port_variable,
-    check_files,
-    check_cores,
-    check_tcp_info,
-    check_job,
-    check_nic,
-    check_link,
-    check_scheduler,
+CHECKS: Tuple[Callable[[Environment], Iterator[Finding]], ...] = (
+    checks.check_python,
+    checks.check_mxnet,
+    cuda.check_cuda,
+    checks.check_engine,
+    checks.check_van,
+    checks.check_mxnet_settings,
+    checks.check_settings,
+    checks.check_port_variable,
+    checks.check_files,
+    checks.check_cores,
+    network.check_tcp_info,
+    checks.check_job,
+    network.check_nic,
+    network.check_link,
+    network.check_scheduler,
 )
 
 
@@ -58,7 +41,7 @@ def examine(
         except ConfigError as error:
             environ = {**environ, "DMLC_PS_ROOT_URI": ""}
             wrong = [Finding("scheduler", ERROR, f"DMLC_PS_ROOT_URI:DMLC_PS_ROOT_PORT={error}", "set both for every process")]
-    job = Job(environ, scheduler, workers, servers)
+    job = Environment(environ, scheduler, workers, servers)
     findings = [finding for check in CHECKS for finding in check(job)]
     return sorted(findings + wrong, key=lambda finding: (ERROR, WARNING, OK).index(finding.status))
 
@@ -67,5 +50,5 @@ def address(text: str) -> Tuple[str, int]:
     """``HOST:PORT`` as both; ConfigError if it is none."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 1 <= int(port) <= MAX_PORT:
-        raise ConfigError(f"{text!r} is not allowed; allowed: HOST:PORT with a port from 1 to {MAX_PORT}")
+        raise ConfigError(not_allowed(repr(text), f"HOST:PORT with a port from 1 to {MAX_PORT}"))
     return host, int(port)

@@ -8,13 +8,13 @@ from ..config import PREFIX, Config
 from ..errors import ConfigError
 from ..machine import NETWORK, address_towards, can_listen, link_speed, local_port_range
 from ..quantities import format_rate
-from .checks import ERROR, OK, WARNING, Finding, Job
+from .checks import ERROR, OK, WARNING, Environment, Finding
 
 CONNECT_SECONDS = 3.0
-SLOW_LINK = 125e6  # bytes/s: what is slower is so by mistake nowadays
+SLOW_LINK = 125e6  # bytes/s: a slower link is likely a mistake
 
 
-def check_tcp_info(job: Job) -> Iterator[Finding]:
+def check_tcp_info(job: Environment) -> Iterator[Finding]:
     try:
         from .._core import tcp_sample
     except ImportError:
@@ -54,7 +54,7 @@ def interfaces() -> List[Tuple[str, str]]:
     ]
 
 
-def check_nic(job: Job, found: Optional[List[Tuple[str, str]]] = None) -> Iterator[Finding]:
+def check_nic(job: Environment, found: Optional[List[Tuple[str, str]]] = None) -> Iterator[Finding]:
     """Which address this process would give to the others. ``found`` is what :func:`interfaces` gives."""
     import psutil
 
@@ -102,7 +102,7 @@ def used_interface(environ: Mapping[str, str], found: Sequence[Tuple[str, str]])
     return next((name for name, _ in found), None)
 
 
-def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: Path = NETWORK) -> Iterator[Finding]:
+def check_link(job: Environment, found: Optional[List[Tuple[str, str]]] = None, folder: Path = NETWORK) -> Iterator[Finding]:
     """How fast the link of the job's interface is. ``found`` is what :func:`interfaces` gives."""
     found = interfaces() if found is None else found
     name = used_interface(job.environ, found)
@@ -119,20 +119,15 @@ def check_link(job: Job, found: Optional[List[Tuple[str, str]]] = None, folder: 
     shown, fastest = f"{name} runs at {format_rate(speed)}", max(speeds, key=lambda other: speeds[other])
     asked = _bandwidth(job.environ)
     if speeds[fastest] > speed:
-        yield Finding(
-            "link",
-            WARNING,
-            f"{shown}, {fastest} at {format_rate(speeds[fastest])}",
-            f"set DMLC_INTERFACE={fastest} if it leads to the other machines",
-        )
+        what = f"{shown}, {fastest} at {format_rate(speeds[fastest])}"
+        yield Finding("link", WARNING, what, f"set DMLC_INTERFACE={fastest} if it leads to the other machines")
     elif speed < SLOW_LINK:
         yield Finding(
             "link", WARNING, shown, f"check the cable and the switch port, which may have negotiated less than {format_rate(SLOW_LINK)}"
         )
     elif asked is not None and asked > speed:
-        yield Finding(
-            "link", WARNING, f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}", f"unset {PREFIX}BANDWIDTH: the rate is then measured"
-        )
+        what = f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}"
+        yield Finding("link", WARNING, what, f"unset {PREFIX}BANDWIDTH: the rate is then measured")
     else:
         yield Finding("link", OK, shown)
 
@@ -151,7 +146,7 @@ def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str
     return next((name for name, own in found if own == address), None)
 
 
-def check_scheduler(job: Job) -> Iterator[Finding]:
+def check_scheduler(job: Environment) -> Iterator[Finding]:
     """On the scheduler's machine its port must be free, or be the scheduler's; from elsewhere it must answer."""
     if job.scheduler is None:
         yield Finding("scheduler", OK, "no address given (--scheduler HOST:PORT checks one)")
@@ -165,12 +160,8 @@ def check_scheduler(job: Job) -> Iterator[Finding]:
     local = address.startswith("127.") or address_towards(address, port) == address
     low, high = local_port_range()
     if local and low <= port <= high:
-        yield Finding(
-            "scheduler",
-            WARNING,
-            f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it",
-            f"choose a port below {low}",
-        )
+        what = f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it"
+        yield Finding("scheduler", WARNING, what, f"choose a port below {low}")
     answers = _connect(address, port)
     if answers is None:
         yield Finding(

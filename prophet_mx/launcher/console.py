@@ -1,16 +1,23 @@
-"""Output of several processes on one stream: whole lines, each with the label of its process; progress bars stay bars.
+"""Output of a job's processes: on one stream, whole lines with the label of their process; and in files, one for each process.
 
 A program draws a progress bar by writing ``\\r`` and the line again. What a ``\\r`` overwrites is never seen on a terminal for long,
 and in a log it would be noise, so only two things count: the *newest state* of a line that is being redrawn, and the *final line*.
 """
 
+import os
 import shutil
-from typing import Iterator, Optional, TextIO, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Optional, TextIO, Tuple
 
+from ..errors import LaunchError, not_allowed
+
+LAUNCHER = "launch"  # the label of what the launcher itself says
 MAX_LINE = 1 << 16
 """Bytes after which a line is handed on although it has not ended."""
 
 _CLEAR = "\r\x1b[K"
+
+Sink = Callable[[str, str, bool], None]
+"""``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
 
 
 class LineSplitter:
@@ -89,3 +96,60 @@ class Console:
     def _write(self, text: str) -> None:
         self._stream.write(text)
         self._stream.flush()
+
+
+class LogFolder:
+    """Writes lines into files of the folder ``path``, which is made if it is not there; a context manager.
+
+    The file of ``worker 0`` is ``worker-0.log``. A file that is there already is emptied first. What the launcher says goes into
+    ``launch.log``, and into the files of all processes: each says why its process was ended, and where a restart begins.
+
+    A file that can no longer be written, because the disk is full, does not end the job: ``complain(label, text, final)`` is told once,
+    and the file is closed.
+
+    Raises LaunchError if the folder cannot be made, or a file in it not be written.
+    """
+
+    def __init__(self, path: str, labels: Iterable[str], complain: Sink) -> None:
+        self._complain = complain
+        self._files: Dict[str, TextIO] = {}
+        try:
+            os.makedirs(path, exist_ok=True)
+            for label in [LAUNCHER, *labels]:
+                name = os.path.join(path, label.replace(" ", "-") + ".log")
+                self._files[label] = open(name, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (__exit__ closes it)
+        except OSError as error:
+            self.__exit__()
+            raise LaunchError(not_allowed(f"--log-dir {path}", "a folder in which files can be written", f" ({error})")) from None
+
+    def __call__(self, label: str, text: str, final: bool) -> None:
+        """Take a line, as a :data:`Sink` does; the states of a line that is being redrawn are left out."""
+        if not final:
+            return
+        for name in list(self._files) if label == LAUNCHER else [label]:
+            self._write(name, f"[{LAUNCHER}] {text}\n" if label == LAUNCHER else f"{text}\n")
+
+    def _write(self, name: str, line: str) -> None:
+        file = self._files.get(name)
+        if file is None:
+            return
+        try:
+            file.write(line)
+        except OSError as error:
+            del self._files[name]
+            _close(file)
+            self._complain(LAUNCHER, f"--log-dir: {file.name} is no longer written: {error.strerror}", True)
+
+    def __enter__(self) -> "LogFolder":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for file in self._files.values():
+            _close(file)
+
+
+def _close(file: TextIO) -> None:
+    try:
+        file.close()
+    except OSError:
+        pass  # what is left in its buffer cannot be written either

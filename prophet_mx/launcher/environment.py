@@ -3,16 +3,16 @@
 import os
 from typing import Dict, List, Mapping, Optional
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
+from . import bootstrap
 
 LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that every process has to listen on
-
 
 # A server waits for each operation before it answers: MXNet's threaded engine only hands every message through two more threads. Without
 # them a message takes three fifths of the time (two workers and a server on two cores). A worker must not wait: it needs that engine.
 SERVER_ENGINE = {"MXNET_ENGINE_TYPE": "NaiveEngine"}
 
-
+FOLDER = os.path.dirname(os.path.abspath(bootstrap.__file__))  # of the hook of --schedule
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"  # which GPUs a process sees; it counts them from 0
 
 
@@ -24,18 +24,13 @@ def gpu_shares(workers: int, count: int, given: Optional[str]) -> List[str]:
     >>> gpu_shares(2, 2, None), gpu_shares(2, 1, "4,6")
     (['0,1', '2,3'], ['4', '6'])
 
-    Raises
-    ------
-    LaunchError
-        ``given`` has too few GPUs.
+    Raises LaunchError if ``given`` has too few GPUs.
     """
     needed = workers * count
     names = [str(gpu) for gpu in range(needed)] if given is None else [name for name in given.split(",") if name.strip()]
     if len(names) < needed:
-        raise LaunchError(
-            f"--gpus-per-worker {count} is not allowed for {workers} worker(s) on a host with {GPU_VARIABLE}={given}; "
-            f"allowed: a list of at least {needed} GPUs, or fewer workers"
-        )
+        why = f" for {workers} worker(s) on a host with {GPU_VARIABLE}={given}"
+        raise LaunchError(not_allowed(f"--gpus-per-worker {count}", f"a list of at least {needed} GPUs, or fewer workers", why))
     return [",".join(names[first : first + count]) for first in range(0, needed, count)]
 
 
@@ -50,3 +45,13 @@ def defaults(environ: Mapping[str, str], workers: int, role: str) -> Dict[str, s
     if role == "server":
         values.update(SERVER_ENGINE)
     return {name: environ.get(name, value) for name, value in values.items()}
+
+
+def with_hook(env: Mapping[str, str]) -> Dict[str, str]:
+    """``env`` with ``prophet_mx/launcher/bootstrap`` first on ``PYTHONPATH``: Python runs the ``sitecustomize`` that is in there.
+
+    That works for ``python train.py``, for ``python -m package`` and for what these start, but not for a Python that ignores its
+    environment (``-E``, ``-I``) or leaves out ``site`` (``-S``).
+    """
+    rest = [folder for folder in env.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != FOLDER]
+    return {**env, "PYTHONPATH": os.pathsep.join([FOLDER] + rest)}

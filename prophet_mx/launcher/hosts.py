@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 
 MAX_SLOTS = 512
 
@@ -53,10 +53,7 @@ def parse_hosts(text: str, source: str) -> List[Host]:
     >>> parse_hosts("gpu1 slots=2  # the old one", "hosts")
     [Host(name='gpu1', slots=2, address=None)]
 
-    Raises
-    ------
-    LaunchError
-        a line is wrong, a host comes twice, or there is none.
+    Raises LaunchError if a line is wrong, a host comes twice, or there is none.
     """
     hosts: Dict[str, Host] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -65,7 +62,7 @@ def parse_hosts(text: str, source: str) -> List[Host]:
             continue
         where, name = f"{source}, line {number}", words[0]
         if not _HOST.fullmatch(name):
-            raise LaunchError(f"{where}: {name!r} is not allowed; allowed: a host as ssh takes it, such as gpu1 or user@10.0.0.7")
+            raise LaunchError(not_allowed(f"{where}: {name!r}", "a host as ssh takes it, such as gpu1 or user@10.0.0.7"))
         if name in hosts:
             raise LaunchError(f"{where}: {name} appears twice; allowed: one line for each host, with slots=N for N workers")
         hosts[name] = Host(name, **_fields(words[1:], where))
@@ -80,19 +77,14 @@ def parse_host_list(text: str) -> List[Host]:
     >>> parse_host_list("gpu1,me@gpu2:4")
     [Host(name='gpu1', slots=1, address=None), Host(name='me@gpu2', slots=4, address=None)]
 
-    Raises
-    ------
-    LaunchError
-        a part is wrong, or a host comes twice.
+    Raises LaunchError if a part is wrong, or a host comes twice.
     """
     hosts: Dict[str, Host] = {}
     for word in text.split(","):
         name, colon, slots = word.strip().partition(":")
         if not _HOST.fullmatch(name) or (colon and not _is_slots(slots)):
-            raise LaunchError(
-                f"{word!r} in {text!r} is not allowed; allowed: hosts as ssh takes them, with commas between them, each with ':N' "
-                f"for room for N workers, 1 to {MAX_SLOTS}, as in gpu1,gpu2 or user@10.0.0.7:4,gpu2:4"
-            )
+            hosts_as = f"each with ':N' for room for N workers, 1 to {MAX_SLOTS}, as in gpu1,gpu2 or user@10.0.0.7:4,gpu2:4"
+            raise LaunchError(not_allowed(f"{word!r} in {text!r}", f"hosts as ssh takes them, with commas between them, {hosts_as}"))
         if name in hosts:
             raise LaunchError(f"{name} appears twice in {text!r}; allowed: each host once, with {name}:N for N workers")
         hosts[name] = Host(name, int(slots or 1))
@@ -112,7 +104,7 @@ def _fields(words: Sequence[str], where: str) -> Dict[str, Any]:
         elif key == "address" and _ADDRESS.fullmatch(value):
             values[key] = value
         else:
-            raise LaunchError(f"{where}: {word!r} is not allowed; allowed: slots=N, N from 1 to {MAX_SLOTS}, and address=IP")
+            raise LaunchError(not_allowed(f"{where}: {word!r}", f"slots=N, N from 1 to {MAX_SLOTS}, and address=IP"))
     return values
 
 
@@ -123,18 +115,13 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     share as few network interfaces as possible; None is as many as there are slots. Servers go round all hosts and take no slot;
     None is one on each host that has a worker.
 
-    Raises
-    ------
-    LaunchError
-        there are more workers than slots.
+    Raises LaunchError if there are more workers than slots.
     """
     slots = sum(host.slots for host in hosts)
     workers = slots if workers is None else workers
     if workers > slots:
-        raise LaunchError(
-            f"--workers {workers} is not allowed; allowed: at most {slots}, the slots of the hosts "
-            "(more with slots=N in a host file, or with -H HOST:N)"
-        )
+        more = "(more with slots=N in a host file, or with -H HOST:N)"
+        raise LaunchError(not_allowed(f"--workers {workers}", f"at most {slots}, the slots of the hosts {more}"))
     rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
     of_workers = [i for _, i in sorted(rounds)[:workers]]
     servers = len(set(of_workers)) if servers is None else servers

@@ -30,18 +30,14 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import Callable, List, Mapping, Optional, Sequence, Tuple
+from typing import List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
-from ..exit_codes import EXIT_STALLED, EXIT_TIMEOUT
+from ..runtime import EXIT_STALLED, EXIT_TIMEOUT
+from .console import LAUNCHER, Sink
 from .processes import TICK, Guard, Process, RemoteProcess, label_of, pipe_end
 
 _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all processes have ended
-
-LAUNCHER = "launch"  # the label of what the launcher itself says
-
-Sink = Callable[[str, str, bool], None]
-"""``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,14 @@ from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
+from .console import LAUNCHER, Sink
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
-from .job import LAUNCHER, Job, JobResult, ProcessResult, Sink, received
-from .plans import GRACE, Plan, free_port, plan_job
+from .job import Job, JobResult, ProcessResult, received
+from .plans import GRACE, PlannedProcess, free_port, plan_job
 from .processes import STOP_SIGNALS, TICK
 
-__all__ = ["JobResult", "LaunchError", "Plan", "ProcessResult", "free_port", "plan_job", "run_job"]
+__all__ = ["JobResult", "LaunchError", "PlannedProcess", "ProcessResult", "free_port", "plan_job", "run_job"]
 
 AT_ONCE = 8  # connections to one host that are opened without a pause: its sshd refuses more (MaxStartups)
 FIRST_PAUSE, MAX_PAUSE = 1.0, 60.0  # seconds before the first restart; twice as many before each that follows, up to the other
@@ -65,16 +66,16 @@ def run_job(
         a number is out of range, or the command cannot be started. Nothing is left running, whatever is raised.
     """
 
-    def plan() -> List[Plan]:
+    def plan() -> List[PlannedProcess]:
         return plan_job(command, workers, servers, env=env, role_env=role_env, schedule=schedule)
 
     return run_plans(plan(), again=[plan] * restarts, timeout=timeout, grace=grace, sink=sink, capture=capture, signals=signals)
 
 
 def run_plans(
-    plans: Sequence[Plan],
+    plans: Sequence[PlannedProcess],
     *,
-    again: Sequence[Callable[[], Sequence[Plan]]] = (),
+    again: Sequence[Callable[[], Sequence[PlannedProcess]]] = (),
     timeout: Optional[float] = None,
     grace: float = GRACE,
     sink: Optional[Sink] = None,
@@ -105,7 +106,7 @@ def run_plans(
         return result
 
 
-def _run(plans: Sequence[Plan], job: Job, timeout: Optional[float], began: float) -> JobResult:
+def _run(plans: Sequence[PlannedProcess], job: Job, timeout: Optional[float], began: float) -> JobResult:
     """One start of a job, from the first process to the last."""
     opened: Dict[Host, int] = {}
     try:

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Optional, Sequence
 
 from ..cuda import with_libraries
-from ..errors import LaunchError
+from ..errors import LaunchError, need_whole, not_allowed
 from ..machine import can_listen, local_port_range
-from .environment import GPU_VARIABLE, defaults, gpu_shares
-from .hook import with_hook
+from .environment import GPU_VARIABLE, defaults, gpu_shares, with_hook
 from .hosts import Host, place
 from .processes import label_of
 from .ssh import Ssh, addresses, forwarded
@@ -23,7 +22,7 @@ GRACE = 10.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlannedProcess:
     """One process of a job: ``command`` with the variables ``env``; on another host through an ssh client that is given ``spec``.
 
     ``env`` is what is added to, or replaced in, this process's environment, or the environment that ``host`` gives.
@@ -52,17 +51,16 @@ def plan_job(
     schedule: bool = False,
     gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
-) -> List[Plan]:
+) -> List[PlannedProcess]:
     """The processes of a job on this machine; the parameters are those of :func:`~prophet_mx.launcher.launch.run_job`, and the
     scheduler's ``port``: by default a free one, another at each call."""
     for name, value in (("workers", workers), ("servers", servers)):
-        if not 1 <= value <= MAX_PROCESSES:
-            raise LaunchError(f"{name}={value} is not allowed; allowed: a whole number from 1 to {MAX_PROCESSES}")
+        need_whole(name, value, 1, MAX_PROCESSES, error=LaunchError)
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
         raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
     if port is not None and not can_listen(port, HOST):
-        raise LaunchError(f"--port {port} is not allowed: this process cannot listen on it; allowed: a free port, or no --port to find one")
+        raise LaunchError(not_allowed(f"--port {port}", "a free port, or no --port to find one", ": this process cannot listen on it"))
     common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
     given = {**os.environ, **common}.get(GPU_VARIABLE)
     gpus = gpu_shares(workers, gpus_per_worker, given) if gpus_per_worker else []
@@ -77,7 +75,7 @@ def plan_job(
             if schedule:
                 own["PYTHONPATH"] = with_hook({**os.environ, **own})["PYTHONPATH"]
             own.update(with_libraries({**os.environ, **own}, command))
-            plans.append(Plan(role, index, command, own))
+            plans.append(PlannedProcess(role, index, command, own))
     return plans
 
 
@@ -93,16 +91,13 @@ def plan_hosts(
     schedule: bool = False,
     gpus_per_worker: Optional[int] = None,
     port: Optional[int] = None,
-) -> List[Plan]:
+) -> List[PlannedProcess]:
     """The processes of a job on ``hosts``, reached by ``ssh``.
 
     ``workers`` is by default the number of slots, ``servers`` that of hosts with a worker; ``env`` is added to what is forwarded of
     this process's environment (:data:`prophet_mx.launcher.ssh.FORWARDED`). The ``port`` is by default another one at each call.
 
-    Raises
-    ------
-    LaunchError
-        there are too few slots or GPUs, or too many slots, or the address of a host cannot be found out.
+    Raises LaunchError if there are too few slots or GPUs, or too many slots, or the address of a host cannot be found out.
     """
     placed, workers, servers = place(hosts, workers, servers)
     if workers > MAX_PROCESSES:
@@ -121,7 +116,7 @@ def plan_hosts(
         if "DMLC_INTERFACE" not in own:  # the user's own choice of the network would lose against an address
             own["DMLC_NODE_HOST"] = reached_at[process.host]
         host, spec = hosts[process.host], ssh.spec(command, own, grace, sharers[process.host], schedule)
-        plans.append(Plan(process.role, process.index, ssh.command(host, own), own, host, spec))
+        plans.append(PlannedProcess(process.role, process.index, ssh.command(host, own), own, host, spec))
     return plans
 
 

@@ -24,8 +24,7 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from ..cuda import with_libraries
 from ..errors import LaunchError
-from .environment import LISTEN_VARIABLE, defaults
-from .hook import with_hook
+from .environment import LISTEN_VARIABLE, defaults, with_hook
 from .processes import STOP_SIGNALS, TICK, Guard, ended, signal_group
 
 EXIT_CANNOT_START = 2

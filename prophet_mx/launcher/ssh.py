@@ -13,7 +13,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from ..errors import LaunchError
+from ..errors import LaunchError, not_allowed
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
 
@@ -80,20 +80,17 @@ def forwarded(environ: Mapping[str, str]) -> Dict[str, str]:
 def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dict[str, str]:
     """Variables from ``NAME=VALUE``, or ``NAME`` with the value it has in ``environ``.
 
-    Raises
-    ------
-    LaunchError
-        a name is none, has no value, or is of a variable that the launcher decides itself.
+    Raises LaunchError if a name is none, has no value, or is of a variable that the launcher decides itself.
     """
     env = {}
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if not _NAME.fullmatch(name):
-            raise LaunchError(f"--env {argument} is not allowed; allowed: NAME=VALUE, or NAME of a variable that is set here")
+            raise LaunchError(not_allowed(f"--env {argument}", "NAME=VALUE, or NAME of a variable that is set here"))
         if name in _DECIDED:
-            raise LaunchError(f"--env {argument} is not allowed; allowed: {_DECIDED[name]}")
+            raise LaunchError(not_allowed(f"--env {argument}", _DECIDED[name]))
         if name == LISTEN_VARIABLE:
-            raise LaunchError(f"--env {argument} is not allowed, because every process would listen on that port; allowed: other names")
+            raise LaunchError(not_allowed(f"--env {argument}", "other names", ", because every process would listen on that port"))
         if not equals and name not in environ:
             raise LaunchError(f"--env {name}: that variable is not set here; set it, or give its value as in --env {name}=VALUE")
         env[name] = value if equals else environ[name]
@@ -108,10 +105,7 @@ def shown(command: Sequence[str], spec: bytes) -> str:
 def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:
     """The IPv4 address of each host, as the others reach it.
 
-    Raises
-    ------
-    LaunchError
-        one is not known, or is good for its own host only.
+    Raises LaunchError if one is not known, or is good for its own host only.
     """
     found = [_ipv4(host, host.address or name_of(host, options)) for host in hosts]
     loopback = [ipaddress.ip_address(address).is_loopback for address in found]
@@ -127,10 +121,7 @@ def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:
 def name_of(host: Host, options: Sequence[str]) -> str:
     """The name or address that ssh would connect to; it can differ from what the host file says (``HostName`` in ~/.ssh/config).
 
-    Raises
-    ------
-    LaunchError
-        there is no ssh, or it does not take the ``options``.
+    Raises LaunchError if there is no ssh, or it does not take the ``options``.
     """
     try:
         done = subprocess.run(

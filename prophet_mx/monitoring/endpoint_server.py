@@ -5,7 +5,7 @@ order to end its thread, and then joins that thread: when the request has taken 
 and when the server is closed. None of these three waits for what a client does.
 
 prometheus_client's own server cannot do this: a thread of it outlives the server if its client says nothing, and no thread may live when
-MXNet shuts down (:mod:`prophet_mx.threads`). Before version 0.19 it cannot be closed at all.
+MXNet shuts down (:mod:`prophet_mx.runtime`). Before version 0.19 it cannot be closed at all.
 """
 
 import logging
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, List
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from ..threads import start_thread
+from ..runtime import start_thread
 
 logger = logging.getLogger("prophet_mx")
 

@@ -7,19 +7,21 @@ endpoint's thread reads the newest sample, and is joined when the store is close
 
 import logging
 import time
-from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Any, Dict, Iterator, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 from wsgiref.simple_server import make_server
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError
+from ..errors import ConfigError, KVStoreError, need_whole, not_allowed
 from ..quantities import format_rate
-from ..threads import start_thread
+from ..runtime import start_thread
 from .endpoint_server import POLL_SECONDS, EndpointServer, QuietHandler
 
 __all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]
 
 logger = logging.getLogger("prophet_mx")
 
+SET_LINES = 5  # of the log about other parameters, at most: a job with buckets changes its set all the time
+SET_NAMES = 4  # named per line
 SAMPLE_SECONDS = 0.5  # between two samples for the endpoint: Prometheus asks every few seconds
 
 
@@ -44,6 +46,35 @@ def set_up_logging(config: Config) -> None:
         handler = _WhenUnhandled()
         handler.setFormatter(logging.Formatter("%(asctime)s %(name)s %(levelname)s: %(message)s"))
         logger.addHandler(handler)
+
+
+class KeySets:
+    """Which parameters each iteration of one worker pushes, and a log line when that changes: buckets, frozen layers, parameters added
+    later. Called by the thread that pushes."""
+
+    def __init__(self) -> None:
+        self._before: Optional[Set[str]] = None
+        self._lines = 0
+
+    def iteration_ends(self, iteration: int, pushed: Set[str]) -> None:
+        """The iteration of this number has pushed these, and pushes nothing more."""
+        before, self._before = self._before, pushed
+        if before is None or before == self._before or self._lines >= SET_LINES:
+            return
+        self._lines += 1
+        missing, added = before - self._before, self._before - before
+        changes = [
+            f"{len(names)} {what} ({', '.join(sorted(names)[:SET_NAMES])}{', ...' if len(names) > SET_NAMES else ''})"
+            for names, what in ((missing, "no longer"), (added, "that it did not push before"))
+            if names
+        ]
+        logger.info(
+            "iteration %d pushed %d parameters: %s; nothing waits for a parameter that is not pushed%s",
+            iteration,
+            len(self._before),
+            " and ".join(changes),
+            "" if self._lines < SET_LINES else "; further changes are not logged",
+        )
 
 
 class Counting(Protocol):
@@ -170,9 +201,9 @@ class Endpoint:
         try:
             from prometheus_client import CollectorRegistry, make_wsgi_app
         except ImportError:
+            install = "after \"pip install 'prometheus_client>=0.14'\""
             raise ConfigError(
-                f"metrics_port={config.metrics_port} is not allowed without the package "
-                "prometheus_client; allowed: after \"pip install 'prometheus_client>=0.14'\""
+                not_allowed(f"metrics_port={config.metrics_port}", install, " without the package prometheus_client")
             ) from None
         self._rank, self.policy = str(rank), config.policy
         self._samples: Tuple[Optional[Sample], Optional[Sample]] = (None, None)  # the last but one, the newest
@@ -184,10 +215,9 @@ class Endpoint:
             self._server = make_server(host, port, make_wsgi_app(registry), EndpointServer, QuietHandler)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or error
-            raise ConfigError(
-                f"metrics_port={config.metrics_port} is not allowed: rank {rank} cannot listen on {host}:{port}, "
-                f"its port ({reason}); allowed: a port P for which P + rank is free for every rank"
-            ) from None
+            why = f": rank {rank} cannot listen on {host}:{port}, its port ({reason})"
+            free = "a port P for which P + rank is free for every rank"
+            raise ConfigError(not_allowed(f"metrics_port={config.metrics_port}", free, why)) from None
         try:
             self._thread = start_thread("metrics", self._server.serve_forever, POLL_SECONDS)
         except KVStoreError:
@@ -276,8 +306,7 @@ class ScalarLogger:
     """
 
     def __init__(self, kv: Counted, writer: Any, every: int = 50) -> None:
-        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-            raise ConfigError(f"every={every!r} is not allowed; allowed: a whole number from 1 (iterations)")
+        need_whole("every", every, 1, unit=" (iterations)")
         self._kv = kv
         self._writer = writer
         self._every = every

@@ -1,14 +1,17 @@
-"""The report's charts but for the one of a single iteration. Pure: figures in, shapes out."""
+"""The report's charts. Pure: figures in, shapes out."""
 
-from typing import List, Sequence, Tuple
+import math
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from .report_shapes import (
+    ALARM,
     GRID,
     INKS,
     LEFT,
     LINES,
     MUTED,
     PLOT,
+    TEXT,
     WIDTH,
     Chart,
     Curve,
@@ -23,8 +26,8 @@ from .report_shapes import (
     ticks,
     time_axis,
 )
-from .trace_figures import PARTS, Figures, busy_shares
-from .trace_format import STAGES
+from .trace_figures import PARTS, Figures, busy_shares, wires_between
+from .trace_file import STAGES
 
 
 def composition(workers: Sequence[Figures], names: Sequence[str]) -> Chart:
@@ -39,7 +42,7 @@ def first_layer(workers: Sequence[Figures], names: Sequence[str]) -> Chart:
 
 
 def bars(rows: Sequence[Sequence[Tuple[str, float]]], names: Sequence[str], height: float, label: str) -> Chart:
-    """A bar of such a height per row, made of named times one after the other."""
+    """A bar for each row: its named times, one after the other."""
     longest = max(1e-6, max(sum(seconds for _, seconds in row) for row in rows))
     scale, below = PLOT / longest, (height + 8) * len(rows)
     shapes: List[Shape] = list(time_axis(longest, below + 6, 0))
@@ -104,3 +107,111 @@ def step_pattern(figures: Figures, seconds: float, ink: Ink) -> Chart:
         about = f"step {number}: after {ms(step.begin)}, {step.units} units, {step.bytes / 1e6:.3g} MB"
         shapes.append(Rect(LEFT + step.begin * scale, height - tall, max(2.5, step.seconds * scale), tall, Ink(ink.colour), about))
     return Chart(height + 32, shapes, "step pattern")
+
+
+HEAVIEST = 10  # parameters that are shown beside the first layer's
+MOST_LINKS = 4  # that are shown
+BAND = 18.0  # height of the row of the steps, and of a link's
+
+
+def parameters(figures: Figures) -> List[str]:
+    """The parameters of the median iteration, most urgent first."""
+    trace = figures.trace
+    urgencies: Dict[str, int] = {}
+    for unit in trace.passages[figures.median.number]:
+        facts = trace.units[unit]
+        urgencies[facts.parameter] = min(facts.urgency, urgencies.get(facts.parameter, facts.urgency))
+    return sorted(urgencies, key=lambda parameter: urgencies[parameter])
+
+
+def heaviest(figures: Figures) -> List[str]:
+    """The first layer's parameter and those that carry most bytes, most urgent first."""
+    sizes: Dict[str, int] = {}
+    for unit in figures.trace.passages[figures.median.number]:
+        facts = figures.trace.units[unit]
+        sizes[facts.parameter] = sizes.get(facts.parameter, 0) + facts.bytes
+    every = parameters(figures)
+    chosen = set(sorted(every[1:], key=lambda parameter: -sizes[parameter])[:HEAVIEST])
+    return every[:1] + [parameter for parameter in every[1:] if parameter in chosen]
+
+
+def gantt(figures: Figures, seconds: float, shown: Sequence[str]) -> Chart:
+    """The median iteration, drawn to a scale of ``seconds``: its steps, the links with their blocks, a row for each of these parameters."""
+    iteration = figures.median
+    pitch = max(4.0, min(18.0, 900 / len(shown)))
+    links = min(MOST_LINKS, max([link for link, _, _ in wires_between(figures.trace, iteration.number)], default=0) + 1)
+    top = 6.0 + BAND * (1 + links)
+    height, scale = top + pitch * len(shown), PLOT / seconds
+    shapes: List[Shape] = [
+        *time_axis(seconds, height + 2, 0),
+        *_steps(figures, scale),
+        *_links(figures, seconds, links),
+        *_names(shown, top, pitch),
+        *_passages(figures, seconds, {parameter: top + pitch * row for row, parameter in enumerate(shown)}, pitch * 0.85),
+    ]
+    marks = (
+        (iteration.last_ready, "last gradient"),
+        (iteration.first_there, "first layer's values: forward may begin"),
+        (iteration.end, "next iteration"),
+    )
+    for place, (at, what) in enumerate(marks):  # one below the other, as they may be near
+        x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * place
+        shapes += [Line(x, 0, x, y - 11, ALARM, "3 3"), Text(x, y, what, "end" if x > LEFT + PLOT / 2 else "start", 11, ALARM)]
+    return Chart(height + 62, shapes, f"one iteration, {len(shown)} parameters")
+
+
+def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
+    begin = figures.median.begin
+    yield Text(LEFT - 8, 6 + BAND - 7, "steps", "end", 11, MUTED)
+    for step, at, to, units, size in figures.trace.steps.get(figures.median.number, []):
+        width = max(3.0, (to - at) * scale)
+        about = f"step {step}: after {ms(at - begin)}, {units} units, {size / 1e6:.3g} MB"
+        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, INKS["step"], about)
+
+
+def _links(figures: Figures, seconds: float, links: int) -> Iterator[Shape]:
+    """A row for each link: its blocks, and in them the times in which it carried bytes."""
+    iteration, scale = figures.median, PLOT / seconds
+    blocks = figures.trace.blocks.get(iteration.number, [])
+    for link in range(links):
+        what = f"link {link}: blocks" if any(block.link == link for block in blocks) else f"link {link}"
+        yield Text(LEFT - 8, 6 + BAND * (link + 2) - 7, what, "end", 11, MUTED)
+
+    def bar(link: int, at: float, to: float) -> Tuple[float, float, float]:
+        at, to = max(0.0, at - iteration.begin), min(seconds, to - iteration.begin)
+        return LEFT + at * scale, 6 + BAND * (link + 1), max(1.0, (to - at) * scale)
+
+    for block in blocks:
+        if block.link < links:
+            x, y, width = bar(block.link, block.begin, block.end)
+            about = f"block of {block.units} units, {block.bytes / 1e3:.4g} KB; {block.predicted / 1e3:.4g} KB were predicted to fit"
+            yield Rect(x, y + 1, width, BAND - 3, INKS["block"], about, TEXT)
+    for link, at, to in wires_between(figures.trace, iteration.number):
+        if link < links:
+            x, y, width = bar(link, at, to)
+            yield Rect(x, y + 5, width, BAND - 11, INKS["wire"], f"link {link} carries bytes for {ms(to - at)}")
+
+
+def _names(shown: Sequence[str], top: float, pitch: float) -> Iterator[Shape]:
+    named = max(1, math.ceil(10 / pitch))
+    for row, parameter in enumerate(shown):
+        if row % named == 0:
+            yield Text(LEFT - 8, top + pitch * (row + 0.425) + 3.5, shorten(parameter, 26), "end", min(11, max(9, pitch * 0.7)))
+
+
+def _passages(figures: Figures, seconds: float, rows: Dict[str, float], height: float) -> Iterator[Shape]:
+    trace, begin, scale = figures.trace, figures.median.begin, PLOT / seconds
+    passages = sorted(trace.passages[figures.median.number].items())
+    for stage in ("wait", "answer", "unpack", "wire"):  # of a parameter's units, what is on the wire is on top
+        for unit, passage in passages:
+            at, to = {
+                "wait": (passage.ready, passage.wire),
+                "wire": (passage.wire, passage.drained),
+                "answer": (passage.drained, passage.answered),
+                "unpack": (passage.answered, passage.landed),
+            }[stage]
+            y = rows.get(trace.units[unit].parameter)
+            if y is not None and to > at:
+                at, to = at - begin, min(to - begin, seconds)
+                about = f"{trace.units[unit].name}: {stage} {ms(to - at)}, from {ms(at)}"
+                yield Rect(LEFT + at * scale, y, max(0.3, (to - at) * scale), height, INKS[stage], about)

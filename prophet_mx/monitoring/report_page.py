@@ -1,18 +1,14 @@
-"""The page of ``prophet-mx report``: one HTML text without anything to load. What it says is here, in ``report_verdict.py`` and in
-``templates/report.html``."""
+"""The page of ``prophet-mx report``: one HTML text without anything to load. Its sentences are here and in ``templates/report.html``."""
 
-from typing import TYPE_CHECKING, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from ..errors import MissingPackageError
 from ..quantities import format_rate
 from . import report_charts as charts
 from . import report_shapes as shapes
-from .report_gantt import gantt, heaviest, parameters
-from .report_shapes import INKS, LINES, Chart, Ink, digits, ms
-from .report_verdict import Hint, hints, opening, straggler
-from .trace_figures import PARTS, Figures
-from .trace_format import STAGES
-from .trace_jobs import Job, jobs, rank_of
+from .report_shapes import INKS, LINES, Ink, digits, ms
+from .trace_figures import PARTS, Figures, TracedJob, jobs, rank_of
+from .trace_file import STAGES
 
 if TYPE_CHECKING:
     import jinja2
@@ -31,6 +27,88 @@ STAGE_WORDS = {
     "unpack": "answered, until its values can be used",
 }
 MARK_WORDS = {"step": "step: gradients become ready together", "block": "block: sent without a pause"}
+LITTLE = 0.04  # of an iteration: less than that is called nothing
+BUSY = 0.9  # of the time: links that carry bytes for longer are the limit
+HELP = "docs/troubleshooting.md"  # what the hints name
+NO_SPEED_UP = "There is no speed-up"  # its heading there
+
+
+class Hint(NamedTuple):
+    """What to look at next: a sentence, and where the documentation says more."""
+
+    sentence: str
+    page: str = HELP
+    heading: str = NO_SPEED_UP
+
+
+def comparison(before: TracedJob, after: TracedJob) -> str:
+    """How much faster or slower the second job is."""
+    factor = before.seconds / after.seconds
+    change = f"{factor:.2f} times as fast, better" if factor >= 1 else f"{1 / factor:.2f} times as slow, worse"
+    if abs(factor - 1) < LITTLE:
+        change = "about the same"
+    return f"An iteration takes {ms(after.seconds)} after ({after.name}) and {ms(before.seconds)} before ({before.name}): {change}."
+
+
+def verdict(job: TracedJob) -> str:
+    """Two sentences: how much of an iteration is stall, and what is left to gain."""
+    low, high = job.stalls
+    who = "the worker stalls" if len(job.workers) == 1 else "the workers stall"
+    shares = f"{low / job.seconds:.0%}"
+    if high - low > LITTLE * job.seconds:
+        stall, shares = f"{ms(low)} to {ms(high)}", f"{shares} to {high / job.seconds:.0%}"
+    else:
+        stall, shares = ms(high), f"{high / job.seconds:.0%}"
+    left = max(0.0, job.seconds - job.bound)
+    bound = f"the lower bound for this profile is about {ms(job.bound)}, which no order of sending can beat"
+    if left < LITTLE * job.seconds:
+        gain = f"Nothing is left to gain by another order: {bound}"
+    else:
+        gain = f"At most {ms(left)} are left to gain ({job.seconds / job.bound:.2f} times as fast): {bound}"
+    return f"{_which(job, who)} for {stall} of each {ms(job.seconds)} iteration ({shares}), waiting for the first layer's values. {gain}."
+
+
+def straggler(job: TracedJob) -> str:
+    """Who is waited for; empty if no worker is slower than the others."""
+    slow = job.stragglers
+    if not slow:
+        return ""
+    names = ", ".join(map(rank_of, slow))
+    are, who = ("is a straggler", "it") if len(slow) == 1 else ("are stragglers", rank_of(job.slowest))
+    return (
+        f"{_which(job, names)} {are}: {who} computes for {ms(job.slowest.computing)} of an iteration, "
+        f"{job.delay:.2f} times as long as most of the others, which wait for it."
+    )
+
+
+def _which(job: TracedJob, sentence: str) -> str:
+    """The beginning of a sentence about one of two jobs, or about the only one."""
+    sentence = f"{job.label}, {sentence}" if job.label else sentence
+    return sentence[0].upper() + sentence[1:]
+
+
+def hints(job: TracedJob) -> List[Hint]:
+    """What to do about the stall."""
+    found = []
+    if job.stragglers:
+        found.append(Hint("No order of sending makes a slow worker faster: look at its machine, its data and its batch size."))
+    if job.middle(lambda worker: worker.utilisation) > BUSY:
+        found.append(Hint("The links are busy nearly all the time: fewer bytes, more servers or a faster network help, and nothing else."))
+    elif job.seconds - job.bound >= LITTLE * job.seconds:
+        found.append(Hint("Time is left to gain: check that all gradients are scheduled, and that large ones are cut."))
+    elif job.stalls[1] < LITTLE * job.seconds:
+        found.append(Hint("Computing is the limit: the network hides behind it."))
+    lost = sum(worker.trace.lost for worker in job.workers)
+    if lost:
+        found.append(Hint(f"{lost} events were lost: some times are missing.", "docs/timeline.md", "Crashes, full disks, size"))
+    return found
+
+
+def opening(all_jobs: Sequence[TracedJob]) -> List[str]:
+    """What the page says first."""
+    if len(all_jobs) == 1:
+        return [verdict(all_jobs[0])]
+    return [comparison(*all_jobs), verdict(all_jobs[-1])]
 
 
 def page(all_figures: Sequence[Figures]) -> str:
@@ -70,46 +148,28 @@ def page(all_figures: Sequence[Figures]) -> str:
     )
 
 
-class _Worker(NamedTuple):
-    """A row of the table of workers."""
-
-    name: str
-    cells: Tuple[str, ...]
-    note: str
-
-
-class _Shown(NamedTuple):
+def _shown(job: TracedJob, longest: float, ink: Ink) -> Dict[str, Any]:
     """A job on the page. ``lead`` is the worker whose charts are shown first; ``every`` has all parameters, if ``gantt`` leaves some out;
     ``steps`` is None where the profile was not learned; ``others`` are the other workers' iterations, by name."""
-
-    name: str
-    label: str
-    lead: str
-    figures: Figures
-    utilisation: Chart
-    steps: Optional[Chart]
-    gantt: Chart
-    every: Optional[Chart]
-    others: List[Tuple[str, Chart]]
-
-
-def _shown(job: Job, longest: float, ink: Ink) -> _Shown:
     lead = job.slowest
-    few, every = heaviest(lead), parameters(lead)
-    return _Shown(
-        job.name,
-        job.label,
-        rank_of(lead),
-        lead,
-        charts.utilisation(lead, longest, ink),
-        charts.step_pattern(lead, longest, ink) if lead.steps else None,
-        gantt(lead, longest, few),
-        gantt(lead, longest, every) if len(every) > len(few) else None,
-        [(rank_of(worker), gantt(worker, longest, heaviest(worker))) for worker in job.workers if worker is not lead],
-    )
+    few, every = charts.heaviest(lead), charts.parameters(lead)
+    return {
+        "name": job.name,
+        "label": job.label,
+        "lead": rank_of(lead),
+        "figures": lead,
+        "utilisation": charts.utilisation(lead, longest, ink),
+        "steps": charts.step_pattern(lead, longest, ink) if lead.steps else None,
+        "gantt": charts.gantt(lead, longest, few),
+        "every": charts.gantt(lead, longest, every) if len(every) > len(few) else None,
+        "others": [
+            (rank_of(worker), charts.gantt(worker, longest, charts.heaviest(worker))) for worker in job.workers if worker is not lead
+        ],
+    }
 
 
-def _worker(name: str, job: Job, worker: Figures) -> _Worker:
+def _worker(name: str, job: TracedJob, worker: Figures) -> Tuple[str, Tuple[str, ...], str]:
+    """A row of the table of workers: name, cells, note."""
     stalled = worker.part("stalled")
     cells = (
         ms(worker.seconds),
@@ -118,10 +178,10 @@ def _worker(name: str, job: Job, worker: Figures) -> _Worker:
         ms(worker.first_wait("answer")),
         f"{worker.utilisation:.0%}",
     )
-    return _Worker(name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else "")
+    return name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else ""
 
 
-def _hints(job: Job) -> List[Hint]:
+def _hints(job: TracedJob) -> List[Hint]:
     """With the page that explains this one."""
     return [*hints(job), Hint("What the words on this page mean.", "docs/timeline.md", "The report")]
 
@@ -147,7 +207,7 @@ class Row(NamedTuple):
     percent: bool = False
 
 
-def rows(job: Job) -> List[Row]:
+def rows(job: TracedJob) -> List[Row]:
     """One job's column of the table: medians over its workers."""
 
     def milliseconds(what: str, value: Callable[[Figures], float], better: int = -1) -> Row:
@@ -174,7 +234,7 @@ def rows(job: Job) -> List[Row]:
     ]
 
 
-def table(all_jobs: Sequence[Job]) -> List[Tuple[str, List[str], str, str]]:
+def table(all_jobs: Sequence[TracedJob]) -> List[Tuple[str, List[str], str, str]]:
     """The page's table: what, how it is shown for each job, by how much a second job differs, and whether that is better or worse."""
     return [(row[0].what, [cell.shown for cell in row], *_difference(row)) for row in zip(*map(rows, all_jobs))]
 

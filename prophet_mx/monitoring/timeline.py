@@ -26,10 +26,9 @@ from collections import Counter
 from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError
-from ..threads import start_thread
-from .trace_file import TraceFile
-from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW
+from ..errors import ConfigError, KVStoreError, not_allowed
+from ..runtime import start_thread
+from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LABEL_MAX, LINK_ROW, LOST, STEP_ROW, TraceFile
 
 logger = logging.getLogger("prophet_mx")
 
@@ -52,7 +51,7 @@ class Recorder(Protocol):
 
 
 class Recorded(Protocol):
-    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.traffic.Traffic`."""
+    """What is recorded: a :class:`prophet_mx._core.Driver`, or a :class:`~prophet_mx.monitoring.rounds.RoundCounters`."""
 
     def record_timeline(self, recorder: Any) -> None:
         """Tell this recorder everything that happens; None: nobody."""
@@ -71,7 +70,7 @@ def wanted(path: str, limit: Optional[int], usual: Config) -> Config:
     """
     config = Config(timeline=path, timeline_limit=usual.timeline_limit if limit is None else limit)
     if config.timeline is None:
-        raise ConfigError(f"timeline={path!r} is not allowed; allowed: the path of a file, in a folder that exists")
+        raise ConfigError(not_allowed(f"timeline={path!r}", "the path of a file, in a folder that exists"))
     return config
 
 
@@ -154,7 +153,7 @@ class Timeline:
             self._file = TraceFile(self.path, _event("M", HEAD, self._process, args=head))
             self._file.append(self._rows(rank, links))
         except OSError as error:
-            raise ConfigError(f"timeline={self.path!r} is not allowed ({error.strerror}); allowed: a file that can be written") from None
+            raise ConfigError(not_allowed(f"timeline={self.path!r}", "a file that can be written", f" ({error.strerror})")) from None
         self._stop = threading.Event()
         source.record_timeline(self._recorder)
         self._notes: List[bytes] = []  # for the file

@@ -6,17 +6,17 @@ from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
 from ..errors import TraceError
-from .trace_format import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
+from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
 
 
 @dataclass(frozen=True)
 class TracedUnit:
-    """What is fixed about a unit: its name, its parameter's, and payload ``bytes``; rank 0 is the most urgent one."""
+    """What is fixed about a unit: its name, its parameter's, and payload ``bytes``; urgency 0 is needed first by the next forward."""
 
     name: str
     parameter: str
     bytes: int
-    rank: int
+    urgency: int
 
 
 @dataclass
@@ -85,10 +85,7 @@ class Trace:
 def load_trace(path: str) -> Trace:
     """The trace in a file.
 
-    Raises
-    ------
-    TraceError
-        it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
+    Raises TraceError if it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
     """
     try:
         with open(path, encoding="utf-8") as file:

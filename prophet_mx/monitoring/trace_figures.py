@@ -11,40 +11,38 @@ stalled      last gradient, first layer's values        the next forward cannot 
 arriving     first layer's values, last layer's values  forward goes on as far as values have come
 compute      last layer's values, next first gradient   the rest of forward and the beginning of backward; nothing to send
 =========== ========================================== =====================================================================
+
+Traces are put together to jobs: which workers belong together, which of them are slow, and the least time that the job could take. A worker
+that all others wait for computes longer and stalls less than they do.
 """
 
+import os
 import statistics
 from collections import Counter
 from dataclasses import dataclass
-from typing import Dict, List, Sequence, Tuple
+from functools import cached_property
+from typing import Callable, Dict, List, Sequence, Tuple
 
-from ..errors import TraceError
-from .trace import Passage, Trace
+from ..errors import ConfigError, TraceError
+from ..planning.bound import lower_bound
+from ..profiling.compute_times import with_compute
+from ..profiling.gradient_profile import Gradient, GradientProfile
+from .trace import Trace
+from .trace_file import STAGES
 
 PARTS = ("backward", "stalled", "arriving", "compute")
 BINS = 120  # of the utilisation over an iteration
-
-
-@dataclass(frozen=True)
-class FirstLayer:
-    """The passage of the first layer's last unit: ``wait`` until it may leave, ``wire``, ``answer``, ``unpack`` (seconds)."""
-
-    wait: float
-    wire: float
-    answer: float
-    unpack: float
-
-    @property
-    def total(self) -> float:
-        """From ready to in the caller's array."""
-        return self.wait + self.wire + self.answer + self.unpack
+SLOW = 1.1  # a straggler computes for this many times as long as most of the others,
+DELAYS = 0.04  # and longer by at least this share of an iteration
+LABELS = ("before", "after")  # of two jobs, which are the most that a report compares
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``utilisation`` is the share of the time in
-    which the links carried bytes, ``bytes`` what it sent, ``idle`` the time in which there was nothing to send; ``ahead`` are the bytes
-    that were sent and not answered when the first layer's gradient became ready: what was in front of it."""
+    """One iteration: ``parts`` by the names of PARTS, which add up to its length; ``first_layer`` by the stages of the first layer's last
+    unit, from ready to in the caller's array; ``utilisation`` is the share of the time in which the links carried bytes, ``bytes`` what it
+    sent, ``idle`` the time in which there was nothing to send; ``ahead`` are the bytes that were sent and not answered when the first
+    layer's gradient became ready: what was in front of it."""
 
     number: int
     begin: float
@@ -52,7 +50,7 @@ class Iteration:
     last_ready: float
     first_there: float
     parts: Dict[str, float]
-    first_layer: FirstLayer
+    first_layer: Dict[str, float]
     utilisation: float
     bytes: int
     idle: float
@@ -96,7 +94,7 @@ class Figures:
 
     @property
     def seconds(self) -> float:
-        """Of an iteration, the median."""
+        """The median time of an iteration."""
         return self.middle([iteration.seconds for iteration in self.iterations])
 
     @property
@@ -106,8 +104,8 @@ class Figures:
 
     @property
     def computing(self) -> float:
-        """The median time of an iteration in which the worker can compute: all of it but the time stalled. Of a worker that others wait
-        for it is longer than theirs."""
+        """The median time of an iteration in which the worker can compute: all of it but the time stalled. It is longest on the worker that
+        the others wait for."""
         return self.middle([iteration.seconds - iteration.parts["stalled"] for iteration in self.iterations])
 
     @property
@@ -121,16 +119,14 @@ class Figures:
 
     def first_wait(self, name: str) -> float:
         """The median of one stage of the first layer, or of its 'total'."""
-        return self.middle([getattr(iteration.first_layer, name) for iteration in self.iterations])
+        waits = [iteration.first_layer for iteration in self.iterations]
+        return self.middle([sum(wait.values()) if name == "total" else wait[name] for wait in waits])
 
 
 def figures(trace: Trace) -> Figures:
     """The figures of a trace.
 
-    Raises
-    ------
-    TraceError
-        it holds no whole iteration, or its iterations take no time.
+    Raises TraceError if it holds no whole iteration, or its iterations take no time.
     """
     if not trace.units:
         raise TraceError(f"{trace.path}: shows no units: the job ended before its first gradient")
@@ -150,7 +146,7 @@ def figures(trace: Trace) -> Figures:
 
 def first_parameter(trace: Trace) -> str:
     """The parameter that the next forward needs first."""
-    return min(trace.units.values(), key=lambda unit: unit.rank).parameter
+    return min(trace.units.values(), key=lambda unit: unit.urgency).parameter
 
 
 def _whole(trace: Trace) -> List[int]:
@@ -174,6 +170,7 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     last_ready = min(end, max(passage.ready for passage in passages.values()))
     first_there = min(end, max(last_ready, slowest.landed))
     all_there = min(end, max(first_there, max(passage.landed for passage in passages.values())))
+    waits = [slowest.ready, slowest.released, slowest.drained, slowest.answered, slowest.landed]
     lengths = (last_ready - begin, first_there - last_ready, all_there - first_there, end - all_there)
     links = max(1, int(trace.head.get("servers", 1)))
     busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
@@ -184,20 +181,11 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
         last_ready,
         slowest.landed,
         dict(zip(PARTS, lengths)),
-        _stages(slowest),
+        {stage: to - at for stage, at, to in zip(STAGES, waits, waits[1:])},
         min(1.0, busy / links / max(1e-9, end - begin)),
         sum(trace.units[unit].bytes for unit in passages),
         sum(max(0.0, min(end, to) - max(begin, at)) for at, to in trace.gaps),
         sum(trace.units[unit].bytes for unit, passage in passages.items() if passage.released < slowest.ready < passage.answered),
-    )
-
-
-def _stages(passage: Passage) -> FirstLayer:
-    return FirstLayer(
-        passage.released - passage.ready,
-        passage.drained - passage.released,
-        passage.answered - passage.drained,
-        passage.landed - passage.answered,
     )
 
 
@@ -237,3 +225,120 @@ def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
             )
         )
     return steps
+
+
+@dataclass(frozen=True)
+class TracedJob:
+    """The workers of one job whose traces are here, in the order of their files; ``name`` is that of the files, ``label`` what the job is
+    called where there are two: before, or after."""
+
+    name: str
+    workers: List[Figures]
+    label: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """The time of an iteration: the median over the workers."""
+        return self.middle(lambda worker: worker.seconds)
+
+    @cached_property
+    def bound(self) -> float:
+        """The least time of an iteration: the longest of the workers' own, as each waits for all."""
+        return min(self.seconds, max(map(least_seconds, self.workers)))
+
+    @property
+    def stalls(self) -> Tuple[float, float]:
+        """The least and the longest time stalled in an iteration, among the workers."""
+        stalls = [worker.part("stalled") for worker in self.workers]
+        return min(stalls), max(stalls)
+
+    @cached_property
+    def slowest(self) -> Figures:
+        """The worker that computes longest."""
+        return max(self.workers, key=lambda worker: worker.computing)
+
+    @cached_property
+    def stragglers(self) -> List[Figures]:
+        """The workers that compute longer than most of the others."""
+        usual = statistics.median_low([worker.computing for worker in self.workers])
+        return [worker for worker in self.workers if worker.computing > max(SLOW * usual, usual + DELAYS * self.seconds)]
+
+    @property
+    def delay(self) -> float:
+        """How many times as long as most of the others the slowest worker computes."""
+        usual = statistics.median_low([worker.computing for worker in self.workers])
+        return self.slowest.computing / usual if usual else 1.0
+
+    def middle(self, value: Callable[[Figures], float]) -> float:
+        """The median of a value over the workers."""
+        return statistics.median([value(worker) for worker in self.workers])
+
+
+def rank_of(figures: Figures) -> str:
+    """A worker's name: its rank in the job, as its trace says."""
+    return f"worker {figures.trace.head.get('rank')}"
+
+
+def jobs(all_figures: Sequence[Figures]) -> List[TracedJob]:
+    """The jobs of some traces. A trace belongs to the job of the one before it if policy and machines are the same and the rank is new.
+
+    Raises ConfigError if they are traces of more than two jobs.
+    """
+    groups: List[List[Figures]] = []
+    seen: Dict[str, List[str]] = {}  # of the latest job: its facts -> its ranks
+    for figures in all_figures:
+        facts, rank = repr([figures.trace.head.get(fact) for fact in ("policy", "workers", "servers")]), rank_of(figures)
+        if rank in seen.get(facts, [rank]):
+            groups.append([])
+            seen = {facts: []}
+        groups[-1].append(figures)
+        seen[facts].append(rank)
+    if len(groups) > len(LABELS):
+        raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two jobs to compare")
+    names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
+    if len(set(names)) < len(names):
+        names = [_name([figures.trace.path for figures in group]) for group in groups]
+    return [TracedJob(name, group, label) for name, group, label in zip(names, groups, LABELS if len(groups) > 1 else ("",))]
+
+
+def _name(names: Sequence[str]) -> str:
+    """What the names of a job's files have in common."""
+    if len(names) == 1:
+        return names[0]
+    begin = os.path.commonprefix(names)  # noqa: RUF071  of the names' letters
+    end = os.path.commonprefix([name[len(begin) :][::-1] for name in names])[::-1]  # noqa: RUF071
+    return f"{begin}*{end}"
+
+
+def least_seconds(figures: Figures) -> float:
+    """The lower bound of a worker's iteration, from its own sizes, ready times and measured rate: what no order of sending beats. How much
+    of forward a worker does while values arrive is not known; none of it is counted, so that the bound is rather too low than too high."""
+    profile, rate, compute = _profile(figures), _rate(figures), figures.surely_computing
+    if compute <= profile.step_times()[-1] or rate <= 0:
+        return figures.seconds
+    return min(figures.seconds, lower_bound(with_compute(profile, compute), rate))
+
+
+def _profile(figures: Figures) -> GradientProfile:
+    """The job's profile as the trace shows it: parameters, most urgent first, with the medians of the times at which they became ready,
+    each a step of its own."""
+    trace = figures.trace
+    units: Dict[str, List[int]] = {}
+    for unit, facts in sorted(trace.units.items(), key=lambda item: item[1].urgency):
+        units.setdefault(facts.parameter, []).append(unit)
+    sizes = [max(1, sum(trace.units[unit].bytes for unit in own)) for own in units.values()]
+    ready = []
+    for own in units.values():
+        times = [
+            max((trace.passages[iteration.number][unit].ready for unit in own if unit in trace.passages[iteration.number]), default=0.0)
+            for iteration in figures.iterations
+        ]
+        ready.append(figures.middle([max(0.0, time - iteration.begin) for time, iteration in zip(times, figures.iterations)]))
+    gradients = [Gradient(name, size, ready=time) for name, size, time in zip(units, sizes, ready)]
+    return GradientProfile("trace", tuple(gradients), tuple((index,) for index in sorted(range(len(ready)), key=ready.__getitem__)))
+
+
+def _rate(figures: Figures) -> float:
+    """Bytes/s of the worker's links together: as measured, or what they carried while they were busy."""
+    busy = figures.utilisation * figures.seconds
+    return figures.rate or (figures.middle([iteration.bytes for iteration in figures.iterations]) / busy if busy else 0.0)

@@ -1,4 +1,7 @@
-"""A trace on disk: a JSON array in Chrome's trace event format that is complete after every write.
+"""A trace on disk: what its writers and its reader have to agree on, and its file, which is complete after every write.
+
+A trace is a JSON array in Chrome's trace event format. Its first event, HEAD, has facts about the job as arguments. A worker has two
+processes: the first with the rows below, the second, by one higher, with a row for each unit. The compiled recorder owns the rows.
 
 Each write replaces the closing bracket by new events and a closing bracket, in one call at one place: whenever the process is killed
 between two writes, the file is valid JSON. If a write fails (a full disk), the file is put back to what it was before.
@@ -8,6 +11,15 @@ import os
 import stat
 from typing import Optional
 
+from .._core import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW
+
+__all__ = ["FORMAT", "GAP_ROW", "HEAD", "ITERATION_ROW", "LABEL_MAX", "LINK_COUNTERS", "LINK_ROW", "LOST", "STAGES", "STEP_ROW"]
+
+FORMAT = "prophet_mx timeline 1"
+HEAD = "prophet_mx"
+STAGES = ("wait", "wire", "answer", "unpack")  # of a unit: the slices of its row
+LINK_COUNTERS = "link "  # before a link's number: its counters
+LOST = " events lost"  # behind their number
 END = b"\n]\n"
 
 

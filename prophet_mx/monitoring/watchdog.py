@@ -15,9 +15,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 
 from .. import _core
 from ..config import Config
-from ..exit_codes import EXIT_STALLED
 from ..network.connections import Connection, Health
-from ..threads import start_thread
+from ..runtime import EXIT_STALLED, start_thread
 
 logger = logging.getLogger("prophet_mx")
 
@@ -29,7 +28,7 @@ DRAINED = (
     "stopped or cut off"
 )
 
-Waiting = Tuple[int, int, str, float, Optional[bool]]
+WaitingUnit = Tuple[int, int, str, float, Optional[bool]]
 """As :meth:`prophet_mx._core.Driver.waiting` gives it: unit, server, state, seconds, drained."""
 
 
@@ -219,22 +218,11 @@ class Watchdog(Watch):
                 continue
             self._broken.add(connection)
             if connection.server == -1:
-                logger.error(
-                    "worker %d: the connection to %s is lost (%s). Training continues, because it needs only the servers; "
-                    "barriers and the end of the job no longer work",
-                    self._rank,
-                    connection.name,
-                    broken,
-                )
+                what = ". Training continues, because it needs only the servers; barriers and the end of the job no longer work"
             else:
-                logger.error(
-                    "worker %d: the connection to %s is lost (%s) while %d requests wait for answers. MXNet cannot "
-                    "recover these requests: end the job, and start it again from its last checkpoint",
-                    self._rank,
-                    connection.name,
-                    broken,
-                    waiting,
-                )
+                what = f" while {waiting} requests wait for answers. MXNet cannot recover these requests: end the job, and start it again "
+                what += "from its last checkpoint"
+            logger.error("worker %d: the connection to %s is lost (%s)%s", self._rank, connection.name, broken, what)
 
     def _end(self) -> None:
         logger.critical("worker %d: no answer for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code)
@@ -271,7 +259,7 @@ class Watchdog(Watch):
         return "\n  ".join(lines)
 
 
-def link_line(link: int, units: List[Waiting], connection: Optional[Connection], state: Optional[Health]) -> str:
+def link_line(link: int, units: List[WaitingUnit], connection: Optional[Connection], state: Optional[Health]) -> str:
     """What is known of one server's requests (-1: those that go to all servers), in one line."""
     mine = [unit for unit in units if unit[1] == link]
     sent = [unit for unit in mine if unit[2] == "sent"]
@@ -293,7 +281,7 @@ def link_line(link: int, units: List[Waiting], connection: Optional[Connection],
     return f"{line}; {verdict}"
 
 
-def parameters(units: List[Waiting], name_of: Callable[[int], str]) -> List[str]:
+def parameters(units: List[WaitingUnit], name_of: Callable[[int], str]) -> List[str]:
     """The parameters that wait, longest first, each with its units, their state, and for how long; the first LISTED of them."""
     found: Dict[Tuple[str, str], List[Any]] = {}
     for unit, _, state, seconds, drained in units:

@@ -15,8 +15,7 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..config import Config
 from ..errors import KVStoreError, ProfileError, ProphetError
-from ..monitoring.key_sets import KeySets
-from ..monitoring.metrics import Metrics, first_unit, utilisation
+from ..monitoring.metrics import KeySets, Metrics, first_unit, utilisation
 from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
@@ -26,8 +25,8 @@ from ..planning.units import Slice
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
+from ..runtime import not_started
 from ..sizes import message_bytes
-from ..threads import not_started
 from .api import PlainStore
 from .arguments import as_list
 from .keys import Key, KeyBook

@@ -22,9 +22,8 @@ import mxnet as mx
 
 from .. import _core
 from ..config import Config
-from ..exit_codes import EXIT_STALLED
 from ..monitoring.watchdog import Watchdog
-from ..threads import in_own_thread
+from ..runtime import EXIT_STALLED, in_own_thread
 from .api import PlainStore
 
 logger = logging.getLogger("prophet_mx")

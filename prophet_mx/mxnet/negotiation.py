@@ -28,8 +28,8 @@ from ..planning.orders import Orders
 from ..planning.placement import SURE, probes
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import Slice
+from ..runtime import __version__
 from ..sizes import Traffic
-from ..version import __version__
 from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .layout import Layout, Wrapping, slices_of

@@ -18,7 +18,7 @@ from .. import _core
 from ..config import Config
 from ..errors import KVStoreError
 from ..machine import address_towards
-from ..threads import start_thread
+from ..runtime import start_thread
 from .connections import tcp_connections
 
 logger = logging.getLogger("prophet_mx")
@@ -108,18 +108,14 @@ class LinkMonitor:
 
     def attach(self, ask: Callable[[int], bool]) -> str:
         """Choose the source of drain and start it; its name. ``ask`` is as in :func:`match_servers`."""
-        wanted = self._config.drain
-        reason = ""
+        wanted, reason = self._config.drain, ""
         if wanted in ("auto", "tcp"):
             reason = self._attach_tcp(ask)
             if not reason:
-                self.source = "tcp"
-                logger.info("drain is read from TCP_INFO of the connections to %d server(s)", self._servers)
                 return self.source
         if wanted in ("auto", "nic"):
             failed = self._attach_nic(reason)
             if not failed:
-                self.source = "nic"
                 return self.source
             reason += failed
         self._driver.use_predicted()
@@ -138,9 +134,10 @@ class LinkMonitor:
                     return f", as {len(fds)} TCP connections could not be matched to {self._servers} server(s)"
                 fds = matched
             self._driver.use_tcp(fds)
-            self.sockets = [(fd, server) for server, fd in enumerate(fds)]
+            self.sockets, self.source = [(fd, server) for server, fd in enumerate(fds)], "tcp"
         except (OSError, psutil.Error) as error:
             return f", as TCP_INFO cannot be used ({error})"
+        logger.info("drain is read from TCP_INFO of the connections to %d server(s)", self._servers)
         return ""
 
     def _attach_nic(self, reason: str) -> str:
@@ -153,6 +150,7 @@ class LinkMonitor:
             self._thread = start_thread("nic", self._read_nic, name)
         except KVStoreError as error:
             return f"; {error}"
+        self.source = "nic"
         logger.warning("drain is read from the counters of interface %s%s", name, reason)
         return ""
 

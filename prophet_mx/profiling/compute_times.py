@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Optional, Tuple
 
-from ..errors import ConfigError, ProfileError
+from ..errors import ConfigError, ProfileError, not_allowed
 from .gradient_profile import GradientProfile
 
 FEWEST_STEPS = 5  # from which a compute time is estimated
@@ -32,7 +32,7 @@ def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     steps = profile.step_times()
     if seconds <= steps[-1]:
         raise ConfigError(
-            f"--compute {seconds:g} is not allowed; allowed: more than the {steps[-1]:g} s from the first to the last step of the profile"
+            not_allowed(f"--compute {seconds:g}", f"more than the {steps[-1]:g} s from the first to the last step of the profile")
         )
     backward = max(seconds * 2 / 3, steps[-1])
     gaps = [backward - steps[-1]] + list(profile.step_intervals())

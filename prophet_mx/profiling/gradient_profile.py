@@ -22,7 +22,7 @@ from .steps import Times, aligned, average_iterations, detect_steps, finite, fro
 
 __all__ = ["Gradient", "GradientProfile", "Times", "average_iterations", "detect_steps"]
 
-MAX_BYTES = 2**50
+MAX_GRADIENT_BYTES = 2**50
 MAX_SECONDS = 1e9
 
 
@@ -51,7 +51,7 @@ class Gradient:
         if not isinstance(self.name, str) or not self.name:
             raise ProfileError(f"a gradient's name is a non-empty string, not {shown(self.name):.80}")
         size = self.bytes
-        if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= MAX_BYTES:
+        if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= MAX_GRADIENT_BYTES:
             raise ProfileError(f"gradient {self.name!r}: bytes is a whole number from 1 to 2**50, not {shown(size):.80}")
         object.__setattr__(self, "bytes", int(size))
         for field in ("forward", "backward", "ready", "spread"):
@@ -236,7 +236,7 @@ class GradientProfile:
             return None if value is None else value * stretch
 
         def resized(count: int) -> int:
-            return count if factor == 1 else max(4, 4 * round(min(count * factor, 8.0 * MAX_BYTES) / 4))
+            return count if factor == 1 else max(4, 4 * round(min(count * factor, 8.0 * MAX_GRADIENT_BYTES) / 4))
 
         return replace(
             self,
@@ -304,9 +304,7 @@ class GradientProfile:
         try:
             with open(os.fspath(path), encoding="utf-8") as file:
                 return cls.from_json(file.read())
-        except (OSError, UnicodeDecodeError, TypeError) as error:
-            raise ProfileError(f"cannot read the profile {shown(path)}: {getattr(error, 'strerror', None) or error}") from error
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
-        except ValueError as error:  # a zero byte in the path
-            raise ProfileError(f"cannot read the profile {shown(path)}: {error}") from None
+        except (OSError, TypeError, ValueError) as error:  # ValueError: no text, or a zero byte in the path
+            raise ProfileError(f"cannot read the profile {shown(path)}: {getattr(error, 'strerror', None) or error}") from error

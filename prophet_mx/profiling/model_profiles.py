@@ -8,7 +8,7 @@ import os
 import re
 from typing import Tuple
 
-from ..errors import ProfileError
+from ..errors import ProfileError, not_allowed
 from .gradient_profile import GradientProfile
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
@@ -33,7 +33,7 @@ def model_profile(name: str) -> GradientProfile:
     names = model_names()
     found = [model for model in names if _letters(model).startswith(_letters(name))] if _letters(name) else []
     if len(found) != 1:
-        raise ProfileError(f"model {name!r} is not allowed; allowed: {', '.join(found or names)}")
+        raise ProfileError(not_allowed(f"model {name!r}", ", ".join(found or names)))
     return GradientProfile.load(os.path.join(FOLDER, found[0] + ".json"))
 
 

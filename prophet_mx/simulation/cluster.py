@@ -1,13 +1,23 @@
-"""The cluster that is simulated: its machines, its links, and what messages cost there."""
+"""The cluster that is simulated: its machines, its links, and what messages cost there; and the layout of the job on it: its units, what
+one message each carries, in the order on which the workers agree."""
 
 from dataclasses import dataclass, fields
-from typing import List, Tuple
+from itertools import count
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..planning.bound import worker_rate
-from ..sizes import COPY_BYTES
+from ..planning.orders import total_order
+from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
+from ..planning.unit_sizes import unit_bytes
+from ..planning.units import cut
+from ..profiling.gradient_profile import GradientProfile
+from ..sizes import COPY_BYTES, Traffic
 
 MAX_CLASSES = 8  # of workers, with jitter
+PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
+SPREAD = -1  # server of a unit that is split evenly over all servers
+ELEMENT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Cluster:
             low, high, allowed = _RANGES.get(field.name, _COST)
             kinds = int if field.type is int else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
-                raise ConfigError(f"{field.name}={value!r} is not allowed; allowed: {allowed}")
+                raise ConfigError(not_allowed(f"{field.name}={value!r}", allowed))
 
 
 MAX_MACHINES = 100000
@@ -89,3 +99,83 @@ def worker_classes(cluster: Cluster, collapse: bool = True) -> List[Tuple[int, f
         return stragglers
     classes = rest if not collapse else min(rest, MAX_CLASSES - len(stragglers)) if cluster.jitter else 1
     return stragglers + [(rest // classes + (index < rest % classes), 1.0) for index in range(classes)]
+
+
+class Unit(NamedTuple):
+    """What one message carries: ``bytes`` of gradient ``gradient`` (index in forward order) for server ``server`` (from 0), or
+    :data:`SPREAD`."""
+
+    gradient: int
+    bytes: int
+    server: int
+
+
+def make_units(
+    profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND, element_bytes: int = ELEMENT_BYTES
+) -> List[Unit]:
+    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
+
+    A gradient that stays whole is spread from ``bigarray`` elements on; ``element_bytes`` is 2 for a job in half precision. The others are
+    where MXNet places the numbers of their keys: those of whole gradients are their indices, those of slices are chosen (see
+    :mod:`prophet_mx.planning.placement`).
+    """
+    sizes: List[List[int]] = []  # bytes of the units of each gradient
+    for gradient in profile.gradients:
+        parts = cut(max(1, gradient.bytes // element_bytes), element_bytes, unit, most_elements(servers, bigarray))
+        own = [(part.stop - part.start) * element_bytes for part in parts]
+        own[-1] += gradient.bytes - sum(own)
+        sizes.append(own)
+
+    def place(number: int, size: int) -> int:
+        server = None if servers > 1 and size >= bigarray * element_bytes else server_of(number, servers)
+        return SPREAD if server is None else server
+
+    loads = [0] * servers
+    for number, own in enumerate(sizes):
+        server = place(number, own[0])
+        if len(own) == 1 and server != SPREAD:
+            loads[server] += own[0]
+    slices = [size for own in sizes if len(own) > 1 for size in own]
+    numbers = iter(slice_numbers(slices, loads, count(len(sizes) + service_keys(servers))))
+    return [Unit(index, size, place(index if len(own) == 1 else next(numbers), size)) for index, own in enumerate(sizes) for size in own]
+
+
+def pinned(units: Sequence[Unit], profile: GradientProfile) -> List[List[int]]:
+    """The gradients that one server alone holds, for each that holds some, and that would be whole with any size of units that is chosen
+    by itself: the same for all policies."""
+    found: Dict[int, List[int]] = {}
+    for unit in sorted(units):
+        size = profile.gradients[unit.gradient].bytes
+        if unit.server != SPREAD and unit.bytes == size and never_cut(size, ELEMENT_BYTES):
+            found.setdefault(unit.server, []).append(unit.gradient)
+    return list(found.values())
+
+
+def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
+    """The units, given most urgent first, in the order on which ScheduledKVStore's workers agree; ``rate`` is one worker's (bytes/s)."""
+    ready = profile.ready_times()
+    order = total_order([ready[unit.gradient] for unit in units], [unit.bytes for unit in units], rate)
+    return [units[place] for place in order]
+
+
+def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigarray: int = BIGARRAY_BOUND) -> List[Unit]:
+    """What ScheduledKVStore settles on by itself for a policy: the units of :mod:`prophet_mx.planning.units` in their total order.
+    Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
+    rate = connection_rate(cluster)
+    sizes = [gradient.bytes for gradient in profile.gradients]
+    traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
+    unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
+    units = make_units(profile, cluster.servers, unit, bigarray)
+    return in_total_order(units, profile, rate * cluster.servers)
+
+
+def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -> None:
+    """ConfigError unless these units carry every gradient once, to servers that there are."""
+    total = [0] * len(profile.gradients)
+    for unit in units:
+        if not 0 <= unit.gradient < len(total) or unit.bytes < 1 or (unit.server != SPREAD and not 0 <= unit.server < servers):
+            raise ConfigError(not_allowed(str(unit), f"a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"))
+        total[unit.gradient] += unit.bytes
+    for index, gradient in enumerate(profile.gradients):
+        if total[index] != gradient.bytes:
+            raise ConfigError(f"the units of gradient {gradient.name!r} carry {total[index]} bytes; allowed: {gradient.bytes}, its size")

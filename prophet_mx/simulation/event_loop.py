@@ -18,11 +18,9 @@ from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import message_bytes
-from .cluster import Cluster, connection_rate, message_time
-from .copies import TO_DEVICE, TO_HOST, Copy, CopyEngines, plan_copies
+from .cluster import PLAIN, Cluster, Unit, connection_rate, message_time
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
-from .layout import PLAIN, Unit
-from .worker import Worker
+from .worker import TO_DEVICE, TO_HOST, Copy, CopyEngines, Worker, plan_copies
 
 # When the scheduler's driver looks at its sockets again while a window holds something back, in seconds. For far-off times the simulator
 # looks less often than the driver, which would change nothing.
@@ -132,9 +130,9 @@ class Simulation:
         """The core as a worker has it: its units, and the steps of a profile that this worker has learned."""
         scheduler = Scheduler(policy, self.cluster.servers, window, lead, rate)
         order = sorted(range(len(self.units)), key=lambda number: (self.units[number].gradient, number))
-        rank = {number: place for place, number in enumerate(order)}
+        urgency = {number: place for place, number in enumerate(order)}
         for number, unit in enumerate(self.units):
-            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, rank[number], number)
+            scheduler.add_unit(unit.bytes, unit.server, unit.gradient, urgency[number], number)
         slices = (unit.bytes for unit in self.units if self.units_per_gradient[unit.gradient] > 1)
         message = message_bytes(connection_rate(self.cluster), message_time(self.cluster), self.cluster.servers)
         scheduler.set_sizes(max(slices, default=0), message)

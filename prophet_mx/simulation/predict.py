@@ -2,7 +2,7 @@
 
 A prediction is a simulation (:mod:`prophet_mx.simulation.simulator`) of a recorded profile on a cluster of the given rate, put beside the
 lower bound. Whether scheduling helps is read from the predicted times, never from rho alone: the gain also depends on where a
-model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/predictions.py``), so a
+model's large gradients are. What a prediction can be wrong by is known from the testbed (``benchmarks/validate_simulator.py``), so a
 gain below that is called none. What it says in words is in :mod:`prophet_mx.simulation.verdict`.
 """
 
@@ -11,20 +11,19 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..planning.bound import communication_seconds, worker_rate
 from ..planning.placement import BIGARRAY_BOUND
+from ..policies import DEFAULT
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import Cluster
-from .layout import PLAIN, default_units
+from .cluster import PLAIN, Cluster, default_units
 from .simulator import POLICIES, Result, need_policy, simulate
 
-__all__ = ["COSTS", "MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]
+__all__ = ["MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]
 
 MARGIN = 0.04  # share of an iteration's time: predictions are wrong by about that, in the median
 ITERATIONS, WARMUP = 4, 4  # simulated unless asked for; iterations are alike after two or three
 RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))  # at which useful_rates looks: 1/16 to 16
-COSTS: Mapping[str, float] = {}  # what messages cost unless given, by field of Cluster: nothing
 
 
 def predicted_seconds(
@@ -32,7 +31,7 @@ def predicted_seconds(
     rate: float,
     workers: int = 2,
     servers: int = 1,
-    policy: str = "prophet",
+    policy: str = DEFAULT,
     *,
     costs: Optional[Mapping[str, float]] = None,
     bigarray: int = BIGARRAY_BOUND,
@@ -44,7 +43,7 @@ def predicted_seconds(
     profile : with compute times; see :mod:`prophet_mx.profiling.compute_times` for one that was recorded.
     rate : what TCP carries over every machine's link, each way (bytes/s).
     policy : one of :data:`prophet_mx.simulation.simulator.POLICIES`; ``plain`` is stock MXNet.
-    costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None for :data:`COSTS`.
+    costs : of messages, by field of :class:`~prophet_mx.simulation.cluster.Cluster` (seconds, bytes); None: they cost nothing.
     bigarray : elements from which MXNet splits an array over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 
     Raises
@@ -63,7 +62,7 @@ def predicted_seconds(
 
 
 def _cluster(rate: float, workers: int, servers: int, costs: Optional[Mapping[str, float]]) -> Cluster:
-    named: Mapping[str, Any] = COSTS if costs is None else costs
+    named: Mapping[str, Any] = costs or {}
     return Cluster(bandwidth=rate, workers=workers, servers=servers, **named)
 
 
@@ -93,8 +92,8 @@ def load_costs(path: str) -> Dict[str, float]:
     except OSError as error:
         raise ConfigError(f"--costs {path!r} cannot be read: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"--costs {path!r} is not allowed ({error}); allowed: a JSON object of {', '.join(known)}") from None
-    raise ConfigError(f"--costs {path!r} is not allowed; allowed: a JSON object of {', '.join(known)}")
+        raise ConfigError(not_allowed(f"--costs {path!r}", f"a JSON object of {', '.join(known)}", f" ({error})")) from None
+    raise ConfigError(not_allowed(f"--costs {path!r}", f"a JSON object of {', '.join(known)}"))
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ class Prediction:
         """The policy to compare with ``plain``: the fastest, or the default one if that is too near for a prediction to tell."""
         scheduled = {name: seconds for name, seconds in self.seconds.items() if name != PLAIN}
         best = min(scheduled, key=lambda name: (scheduled[name], name), default=PLAIN)
-        return "prophet" if scheduled.get("prophet", math.inf) <= (1 + MARGIN / 2) * self.seconds[best] else best
+        return DEFAULT if scheduled.get(DEFAULT, math.inf) <= (1 + MARGIN / 2) * self.seconds[best] else best
 
     @property
     def gain(self) -> float:
@@ -178,7 +177,7 @@ class UsefulRates(NamedTuple):
     open_above: bool
 
 
-def useful_rates(profile: GradientProfile, cluster: Cluster, policy: str = "prophet", **options: Any) -> Optional[UsefulRates]:
+def useful_rates(profile: GradientProfile, cluster: Cluster, policy: str = DEFAULT, **options: Any) -> Optional[UsefulRates]:
     """Where scheduling this job pays, from predictions at rates from rho 1/16 to 16, a factor of 1.4 apart, on clusters that are otherwise
     like ``cluster``; None if nowhere. ``options`` and errors are those of :func:`predict_cluster`."""
     share = worker_rate(1.0, cluster.workers, cluster.servers)

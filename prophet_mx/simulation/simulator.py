@@ -15,7 +15,8 @@ the messages of all; the answer carries as many bytes. So even alone on the netw
 where the lower bound counts it once.
 
 Workers that behave alike are simulated once. Without jitter those are all but the straggler, and the result is the same; with
-jitter there are at most :data:`MAX_CLASSES` classes of workers, each as slow in every iteration as the slowest of its members.
+jitter there are at most :data:`~prophet_mx.simulation.cluster.MAX_CLASSES` classes of workers, each as slow in every iteration as the
+slowest of its members.
 Servers that hold nothing but their share of spread arrays are simulated once, too.
 """
 
@@ -25,28 +26,14 @@ from dataclasses import dataclass
 from typing import Dict, Optional, Sequence, Tuple
 
 from .. import policies
-from ..errors import ConfigError
+from ..errors import ConfigError, need_whole, not_allowed
 from ..planning.bound import Pinned, lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import MAX_CLASSES, Cluster, connection_rate, worker_classes
+from .cluster import PLAIN, Cluster, Unit, check_units, connection_rate, default_units, pinned, worker_classes
 from .event_loop import Simulation
-from .layout import PLAIN, SPREAD, Unit, check_units, default_units, in_total_order, make_units, pinned
-from .worker import Timeline
+from .worker import SimulatedIteration
 
-__all__ = [
-    "Cluster",
-    "MAX_CLASSES",
-    "POLICIES",
-    "Result",
-    "SPREAD",
-    "Timeline",
-    "Unit",
-    "WorkerResult",
-    "default_units",
-    "in_total_order",
-    "make_units",
-    "simulate",
-]
+__all__ = ["POLICIES", "Cluster", "Result", "WorkerResult", "simulate"]
 
 POLICIES = (PLAIN, *policies.POLICIES)
 
@@ -59,12 +46,12 @@ class WorkerResult:
     ----------
     count : how many workers it stands for.
     iterations : time of each measured iteration (seconds).
-    timeline : the last measured iteration.
+    last : the last measured iteration.
     """
 
     count: int
     iterations: Tuple[float, ...]
-    timeline: Timeline
+    last: SimulatedIteration
 
     @property
     def seconds(self) -> float:
@@ -101,7 +88,7 @@ class Result:
 def simulate(
     profile: GradientProfile,
     cluster: Cluster,
-    policy: str = "prophet",
+    policy: str = policies.DEFAULT,
     units: Optional[Sequence[Unit]] = None,
     *,
     iterations: int = 10,
@@ -135,8 +122,7 @@ def simulate(
     """
     need_policy(policy)
     for name, value, low in (("iterations", iterations, 1), ("warmup", warmup, 0), ("window", window, 0), ("lead", lead, 0)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < low:
-            raise ConfigError(f"{name}={value!r} is not allowed; allowed: a whole number from {low}")
+        need_whole(name, value, low)
     units = tuple(default_units(profile, cluster, policy) if units is None else units)
     check_units(units, profile, cluster.servers)
     simulation = Simulation(
@@ -155,7 +141,7 @@ def simulate(
     workers = []
     for worker in simulation.workers:
         starts = worker.starts[warmup:]
-        workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.timeline()))
+        workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.last_iteration()))
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
     return Result(policy, cluster, units, seconds, _bound(profile, cluster, units, factors), tuple(workers))
@@ -164,7 +150,7 @@ def simulate(
 def need_policy(policy: str) -> None:
     """ConfigError if this policy cannot be simulated."""
     if not isinstance(policy, str) or policy != PLAIN and policy not in policies.POLICIES:
-        raise ConfigError(f"policy={policy!r} is not allowed; allowed: {', '.join([PLAIN, *policies.POLICIES])}")
+        raise ConfigError(not_allowed(f"policy={policy!r}", ", ".join([PLAIN, *policies.POLICIES])))
 
 
 def _bound(profile: GradientProfile, cluster: Cluster, units: Sequence[Unit], factors: Sequence[Sequence[float]]) -> float:

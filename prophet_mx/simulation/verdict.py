@@ -2,9 +2,9 @@
 
 from typing import List, NamedTuple, Optional
 
+from ..policies import DEFAULT
 from ..quantities import format_rate
-from .cluster import Cluster
-from .layout import PLAIN
+from .cluster import PLAIN, Cluster
 from .predict import MARGIN, Prediction, UsefulRates
 
 MOSTLY = 0.5  # share of an iteration: workers that wait longer would gain more by less traffic
@@ -24,7 +24,7 @@ def verdict(prediction: Prediction) -> Verdict:
     """Whether scheduling helps on this cluster, and why."""
     best, gain = prediction.best, prediction.gain
     if best == PLAIN:
-        return Verdict(False, best, gain, "No scheduling policy was requested: add --policy prophet to compare.")
+        return Verdict(False, best, gain, f"No scheduling policy was requested: add --policy {DEFAULT} to compare.")
     if gain < MARGIN:
         return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
@@ -91,11 +91,11 @@ def where(useful: Optional[UsefulRates], cluster: Cluster) -> str:
     """At which bandwidths scheduling pays, in a sentence. What the cluster's own bandwidth is does not matter."""
     job = f"For this job with {_machines(cluster)}"
     if useful is None:
-        return f"{job}, no bandwidth was found at which the policy prophet gains {MARGIN:.0%}."
+        return f"{job}, no bandwidth was found at which the policy {DEFAULT} gains {MARGIN:.0%}."
     low = _rounded(useful.low) + (", the lowest looked at," if useful.open_below else "")
     high = _rounded(useful.high) + (", the highest looked at" if useful.open_above else "")
     return (
-        f"{job}, the policy prophet gains {MARGIN:.0%} or more at bandwidths from {low} to {high}, and most, {useful.gain:.0%}, "
+        f"{job}, the policy {DEFAULT} gains {MARGIN:.0%} or more at bandwidths from {low} to {high}, and most, {useful.gain:.0%}, "
         f"at about {_rounded(useful.best)}."
     )
 

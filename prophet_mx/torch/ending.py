@@ -15,7 +15,7 @@ from typing import Callable, List, NamedTuple, Tuple
 
 import torch.distributed as dist
 
-from ..threads import in_own_thread, start_thread
+from ..runtime import in_own_thread, start_thread
 from .agreement import give_up_group
 from .exchange import Exchange
 from .modules import Model

@@ -6,9 +6,8 @@ from typing import Any, Dict, List, Optional, Sequence, TypedDict
 from ..config import Config
 from ..errors import ConfigError
 from ..monitoring.metrics import Metrics, first_unit, utilisation
-from ..monitoring.round_recorder import RoundRecorder
+from ..monitoring.rounds import RoundCounters, RoundRecorder
 from ..monitoring.timeline import Timeline
-from ..monitoring.traffic import Traffic
 from ..planning.rounds import RoundPlan
 from .waiting import Waiting
 
@@ -59,7 +58,7 @@ class Stats(TypedDict, total=False):
 
 
 class Monitor:
-    """Shows one rank. Called in the thread that calls ``step()``, but for what Traffic says.
+    """Shows one rank. Called in the thread that calls ``step()``, but for what RoundCounters says.
 
     Parameters
     ----------
@@ -75,7 +74,7 @@ class Monitor:
     """
 
     def __init__(self, config: Config, names: Sequence[str], waiting: Waiting, rank: int, ranks: int) -> None:
-        self.traffic = Traffic([*names, ANSWERS])
+        self.traffic = RoundCounters([*names, ANSWERS])
         self._config, self._waiting, self._rank, self._ranks = config, waiting, rank, ranks
         self._timeline: Optional[Timeline] = None
         self._metrics = Metrics(config, rank)

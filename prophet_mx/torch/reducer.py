@@ -17,10 +17,9 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import torch
 
 from ..errors import CollectiveError
-from ..monitoring.round_recorder import UnitFacts
-from ..monitoring.traffic import Traffic
+from ..monitoring.rounds import RoundCounters, UnitFacts
 from ..planning.rounds import RoundPlan
-from ..threads import start_thread
+from ..runtime import start_thread
 from .flat import lay_out
 from .guards import plainly
 from .strategies import OUTSTANDING, Strategy
@@ -46,7 +45,7 @@ class Channel(NamedTuple):
 
     strategy: Strategy
     waiting: Waiting
-    traffic: Traffic
+    traffic: RoundCounters
     streams: Optional[Streams]
     unused: bool
 
@@ -222,7 +221,7 @@ class Reducer:
         strategy: Strategy,
         units: Sequence[torch.Tensor],
         order: Sequence[int],
-        traffic: Traffic,
+        traffic: RoundCounters,
         landed: Callable[[int], None],
         failed: Callable[[BaseException], None],
         outstanding: int = OUTSTANDING,

@@ -9,10 +9,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config import PREFIX, Config, shown
 from ..errors import ConfigError
-from ..policies import OFF
+from ..policies import DEFAULT, OFF
 from .guards import is_tracked
 
-POLICIES = ("prophet", OFF)
+POLICIES = (DEFAULT, OFF)
 
 # Optimizers of torch.optim whose step treats each parameter by itself: their classes themselves, not what is derived from them.
 LAZY = frozenset(

@@ -16,8 +16,8 @@ import torch
 from torch.optim import optimizer as torch_optimizer
 
 from ..errors import ConfigError
-from ..monitoring.traffic import Traffic
-from ..threads import start_thread
+from ..monitoring.rounds import RoundCounters
+from ..runtime import start_thread
 from . import refusals
 from .guards import plainly
 from .streams import Streams
@@ -114,7 +114,7 @@ def _hyperparameters(group: Dict[str, Any]) -> Dict[str, Any]:
 class Updater:
     """The thread that updates parameters as their sums arrive, the most urgent first."""
 
-    def __init__(self, waiting: Waiting, traffic: Traffic, streams: Optional[Streams]) -> None:
+    def __init__(self, waiting: Waiting, traffic: RoundCounters, streams: Optional[Streams]) -> None:
         self._waiting, self._traffic, self._streams = waiting, traffic, streams
         self._work = threading.Condition(waiting.condition._lock)  # type: ignore[attr-defined]  # the same lock
         self._ripe: List[Tuple[int, int, Tracked]] = []

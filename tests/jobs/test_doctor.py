@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_mxnet
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Environment, check_mxnet
 from prophet_mx.launcher.launch import free_port
 from support.cluster import PACKAGE_PATH
 from support.commands import prophet_mx
@@ -102,5 +102,5 @@ def test_without_the_compiled_module_it_still_runs_and_says_so(tmp_path):
 )
 def test_a_broken_mxnet_or_numpy_is_told_in_words(tmp_path, module, code, check, part):
     (tmp_path / f"{module}.py").write_text(code + "\n")
-    found = {one.check: one for one in check_mxnet(Job({**os.environ, "PYTHONPATH": str(tmp_path)}))}
+    found = {one.check: one for one in check_mxnet(Environment({**os.environ, "PYTHONPATH": str(tmp_path)}))}
     assert found[check].status == ERROR and part in found[check].found + found[check].do, found

@@ -10,7 +10,7 @@ import pytest
 
 import prophet_mx.launcher.launch as launch_module
 from prophet_mx.launcher.hosts import Host
-from prophet_mx.launcher.launch import LaunchError, Plan, run_job, run_plans
+from prophet_mx.launcher.launch import LaunchError, PlannedProcess, run_job, run_plans
 from support.cluster import run_cluster
 from support.processes import JOB_LIMIT as LIMIT
 from support.processes import ME, assert_gone, job, pids_in
@@ -247,6 +247,8 @@ def test_a_failed_cluster_shows_every_log_and_leaves_nothing():
 def test_a_host_with_many_processes_gets_pauses_between_connections(monkeypatch):
     pauses = []
     monkeypatch.setattr(launch_module, "time", SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic))
-    plans = [Plan("worker", index, ["true"], {}, Host(name), b"{}") for name, count in (("a", 9), ("b", 7)) for index in range(count)]
+    plans = [
+        PlannedProcess("worker", index, ["true"], {}, Host(name), b"{}") for name, count in (("a", 9), ("b", 7)) for index in range(count)
+    ]
     assert run_plans(plans, timeout=LIMIT).exit_code == 0
     assert len(pauses) == 1

@@ -9,7 +9,7 @@ from textwrap import dedent
 import numpy as np
 import pytest
 
-from prophet_mx.launcher.hook import with_hook
+from prophet_mx.launcher.environment import with_hook
 from prophet_mx.launcher.launch import run_job
 from prophet_mx.schedule import FOLDER
 from support.cluster import PACKAGE_PATH, package_env

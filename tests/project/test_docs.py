@@ -13,8 +13,8 @@ import pytest
 import prophet_mx
 from prophet_mx import Config, _core
 from prophet_mx.cli import main as cli
-from prophet_mx.exit_codes import EXIT_STALLED, EXIT_TIMEOUT
 from prophet_mx.planning.placement import BIGARRAY_BOUND
+from prophet_mx.runtime import EXIT_STALLED, EXIT_TIMEOUT
 from prophet_mx.sizes import LARGEST_UNIT, UNIT_SHARE
 from support.cluster import package_env
 from support.commands import cli as run_cli

@@ -337,7 +337,7 @@ def test_the_command_lists_what_is_stale_and_what_is_missing(checkout, capsys, m
     monkeypatch.setattr(status, "RESULTS", checkout / "benchmarks" / "results")
     assert status.main([]) == 0
     out = capsys.readouterr().out
-    assert "long, commit 012345678: Whether the code has changed since is not known" in out and "not measured: headline-second" in out
+    assert "long, commit 012345678: Whether the code has changed since is not known" in out and "not measured: short" in out
 
 
 # --- questions ---

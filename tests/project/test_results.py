@@ -1,11 +1,11 @@
-"""What is made of results: whether two runs agree, the simulator's error, and where the processors' time goes."""
+"""What is made of results: the simulator's error, and where the processors' time goes."""
 
 import csv
 import json
 
 import pytest
 
-from benchmarks import processor, rate_change, repeatability, validate_simulator
+from benchmarks import processor, rate_change, validate_simulator
 from benchmarks.validate_simulator import predict, read
 
 CELL = "resnet18_v1,workers=2,servers=1,rho=1,compute=0.2,rate=1Gbit"
@@ -21,38 +21,6 @@ def result(path, times, message_us=""):
             for number, time in enumerate(jobs):
                 writer.writerow([cell, method, number + 1, time, 0.95 if cell == CELL else 0.47, message_us])
     return path
-
-
-@pytest.mark.parametrize("again, code", [((103, 101, 102), 0), ((107, 108, 106), 1), ((94, 93, 95), 1)])
-def test_runs_agree_if_their_medians_differ_by_no_more_than_jobs_do(tmp_path, capsys, again, code):
-    first = result(tmp_path / "a.csv", {(CELL, "p3"): (100, 98, 102), (CELL, "fifo"): (100,)})
-    second = result(tmp_path / "b.csv", {(CELL, "p3"): again, (OTHER, "fifo"): (1,)})
-    assert repeatability.main([str(first), str(second), "--results", str(tmp_path), "--name", "both"]) == code
-    text = (tmp_path / "both.md").read_text()
-    assert f"{1 - code} of 1 pairs of medians agree" in text and text.count("**1 and 2 differ**") == code and "fifo" not in text
-    assert "100.0 (98.0 to 102.0)" in text and f"{abs(sorted(again)[1] - 100)}.0% at most" in text
-
-
-def test_each_of_three_runs_is_compared_with_each_other(tmp_path, capsys):
-    runs = [result(tmp_path / f"{name}.csv", {(CELL, "p3"): times}) for name, times in (("a", (100,)), ("b", (100,)), ("c", (110,)))]
-    assert repeatability.main([*map(str, runs), "--results", str(tmp_path), "--name", "all"]) == 1
-    text = (tmp_path / "all.md").read_text()
-    assert "1 of 3 pairs of medians agree (33%). They differ by 10.0% in the median, 10.0% at most." in text
-    assert "| 100.0 | 100.0 | 110.0 | 1.100 | **1 and 3, 2 and 3 differ** |" in text
-    with open(tmp_path / "all.csv") as file:
-        assert [(row["first"], row["second"], row["agrees"]) for row in csv.DictReader(file)] == [
-            ("1", "2", "True"),
-            ("1", "3", "False"),
-            ("2", "3", "False"),
-        ]
-
-
-@pytest.mark.parametrize("number, problem", [(1, "allowed: two runs or more"), (2, "the runs share no cell and method")])
-def test_runs_that_cannot_be_compared_are_refused(tmp_path, capsys, number, problem):
-    runs = [result(tmp_path / f"{name}.csv", {(cell, "p3"): (1,)}) for name, cell in (("a", CELL), ("b", OTHER))]
-    with pytest.raises(SystemExit):
-        repeatability.main([str(path) for path in runs[:number]])
-    assert problem in capsys.readouterr().err
 
 
 def test_the_simulators_error_is_reported_row_by_row_for_both_kinds_of_costs(tmp_path, capsys):
@@ -159,8 +127,8 @@ def test_samples_of_the_processors_are_counted_by_role_and_kind():
 
 def test_the_table_of_processor_time_has_a_column_per_method():
     profiles = [
-        processor.Profile("cell", "p3", 100.0, 1.25, 0.1, {("worker", "messages"): 20.0, ("worker", "copies"): 30.0}),
-        processor.Profile("cell", "fifo", 90.0, 1.1, 0.0, {("worker", "copies"): 10.0, ("server", "Python"): 1.0}),
+        processor.Profile("cell", "p3", 100.0, 1.25, {("worker", "messages"): 20.0, ("worker", "copies"): 30.0}),
+        processor.Profile("cell", "fifo", 90.0, 1.1, {("worker", "copies"): 10.0, ("server", "Python"): 1.0}),
     ]
     lines = processor.markdown(profiles).splitlines()
     assert lines[0].endswith("| p3 | fifo |") and lines[2] == "| **workers** | all | **50** | **10** |"

@@ -16,7 +16,6 @@ def job(method, time_ms, turn=1, cell=CELL, **more):
         "model_megabytes": 102.23,
         "goodput_gbit": 0.95,
         "goodput_share": 0.95,
-        "stolen_percent": 4.0,
         "calls_ms": 5.0,
         "cpu_percent": 20.0,
         "memory_mb": 300.0,
@@ -46,7 +45,6 @@ def about(**more):
         "methods": [],
         "best": {},
         "seed": 0,
-        "max_stolen": 0.25,
         **more,
     }
 

@@ -1,14 +1,10 @@
 """Cells, methods, the emulated job's plan and the report: what needs neither root nor a cluster."""
 
-import os
-import time
-
 import pytest
 
 from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.methods import METHODS, STANDARD
-from benchmarks.comparison.rows import Attempt, Job, iteration_times, make_row
-from benchmarks.comparison.stolen import Others, Stolen, _descendants, _other_processes
+from benchmarks.comparison.rows import Attempt, MeasuredJob, iteration_times, make_row
 from benchmarks.run import main
 from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
 from benchmarks.testbed.goodput import Goodput
@@ -111,25 +107,14 @@ def result(starts, wrong=0):
     }
 
 
-class Recorded:
-    """What was stolen: ``cores`` from ``since`` on, nothing before."""
-
-    def __init__(self, since, cores):
-        self.begin, self.taken = since, cores
-
-    def cores(self, since=0, until=20):
-        return self.taken * max(0, until - max(since, self.begin)) / (until - since)
-
-
 def test_a_row_drops_the_warm_up_and_takes_the_median():
     assert iteration_times(result([0, 5, 6, 8]), warmup=1) == [1, 2]
     load = Cell.parse("resnet50_v1,rho=1").load(118e6)
-    job = Job([result([0, 9, 10, 12]), result([0, 9, 10, 13], wrong=3)], Recorded(11, 0.5))
-    assert job.measured_stolen(warmup=1) == 0.25  # from 9 to 13
-    attempt = Attempt("pushpull", 2, job, Goodput(118e6, 119e6, 0.002), 0.25, "")
+    job = MeasuredJob([result([0, 9, 10, 12]), result([0, 9, 10, 13], wrong=3)])
+    attempt = Attempt("pushpull", 2, job, Goodput(118e6, 119e6, 0.002), "")
     row = make_row("cell", "", load, 125e6, attempt, warmup=1)
     assert (row.round, row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (2, 1500, 1000, 3000, 4, 3)
-    assert (row.cpu_percent, row.calls_ms, row.server_cpu_percent, row.memory_mb, row.stolen_percent) == (10, 1, 20, 3, 25)
+    assert (row.cpu_percent, row.calls_ms, row.server_cpu_percent, row.memory_mb) == (10, 1, 20, 3)
     assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3) and row.goodput_share == 0.944
     assert row.model_megabytes == pytest.approx(102.2, abs=0.1) and row.megabytes < 60
 
@@ -139,36 +124,6 @@ def test_a_bound_follows_the_links_and_the_slowest_worker():
     faster = load.at(load.rate * 1.1)
     assert faster.bound < load.bound and faster.profile is load.profile
     assert load.bound > Cell.parse("resnet50_v1,rho=2,compute=0.15").load(118e6).bound
-
-
-def test_what_is_stolen_is_told_for_a_time_within_the_recording(monkeypatch):
-    seconds = iter([5.0, 5.0, 7.0])
-    with monkeypatch.context() as patch:
-        patch.setattr("benchmarks.comparison.stolen._stolen_seconds", lambda: next(seconds, 7.0))
-        patch.setattr("benchmarks.comparison.stolen.Others.seconds", lambda self: 0.0)
-        with Stolen() as stolen:
-            begin = time.monotonic()
-            time.sleep(0.35)
-        end = time.monotonic()
-    assert stolen.cores() * (end - begin) == pytest.approx(2.0, rel=0.1)
-    assert stolen.cores(begin, begin + 0.05) == 0.0 and stolen.cores(begin + 0.25, end) == 0.0
-    assert stolen.cores(begin + 0.12, begin + 0.18) > 5.0  # two seconds within a tenth of one
-
-
-def test_what_other_processes_take_counts_and_what_this_one_starts_does_not(monkeypatch):
-    taken = {1: (0, 5.0), 2: (0, 9.0), 3: (2, 9.0), 10: (1, 1.0), 11: (10, 1.0), 12: (11, 1.0), 20: (1, 2.0)}
-    assert _descendants(10, taken) == {10, 11, 12}
-    looks = iter([{1: 5.0, 20: 2.0}, {1: 5.5, 20: 3.0}, {1: 5.5, 30: 0.25}])
-    monkeypatch.setattr("benchmarks.comparison.stolen._other_processes", lambda own: next(looks))
-    monkeypatch.setattr("benchmarks.comparison.stolen.SCAN", 0.0)
-    others = Others()
-    assert [others.seconds() for _ in range(3)] == [0.0, 1.5, 1.75]  # one has ended, and one began
-
-
-def test_the_processes_of_this_machine_are_found():
-    here = _other_processes(-1)  # which has no descendants
-    assert os.getpid() in here and os.getpid() not in _other_processes(os.getpid())
-    assert here[os.getpid()] == pytest.approx(time.process_time(), abs=0.5)
 
 
 def test_the_standard_methods_are_those_of_the_comparison():

@@ -18,7 +18,8 @@ from benchmarks.pictures.speedups import (
     useful_range,
 )
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
-from prophet_mx.simulation.simulator import Cluster, default_units, simulate
+from prophet_mx.simulation.cluster import default_units
+from prophet_mx.simulation.simulator import Cluster, simulate
 
 JOB = Cell.parse("resnet50_v1,compute=0.5,scale=0.3")
 THREE = GradientProfile(

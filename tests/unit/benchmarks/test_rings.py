@@ -4,8 +4,7 @@ import pytest
 
 from benchmarks.collectives import _check_weights, main
 from benchmarks.comparison.rings import RingCell, RingMethod, parse
-from benchmarks.comparison.rows import Job
-from benchmarks.comparison.stolen import Stolen
+from benchmarks.comparison.rows import MeasuredJob
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import lower_bound, rho, ring_rate
@@ -57,11 +56,8 @@ def job(*seconds, weights="same"):
     starts = [0.0, 5.0]
     for time in seconds:
         starts.append(starts[-1] + time)
-    stolen = Stolen()
-    with stolen:
-        pass
     rank = {"starts": starts, "call_seconds": [0.01] * len(starts), "cpu_seconds": 1, "wall_seconds": 10, "memory_bytes": 10**8}
-    return Job([{**rank, "wrong": 0, "weights": weights} for _ in range(2)], stolen)
+    return MeasuredJob([{**rank, "wrong": 0, "weights": weights} for _ in range(2)])
 
 
 def test_a_rank_that_ends_with_other_weights_is_a_wrong_value():

@@ -5,29 +5,18 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.comparison.rounds import Rule, conduct
-from benchmarks.comparison.rows import Job
+from benchmarks.comparison.rounds import conduct
+from benchmarks.comparison.rows import MeasuredJob
 from benchmarks.testbed import TestbedError
 from benchmarks.testbed.goodput import Goodput
 
 METHODS = ("pushpull", "p3", "prophet")
-RULE = Rule(stolen=0.25, tries=3)
+TRIES = 3
 RATE = 125e6
 
 
-class Stolen:
-    """So many cores all the time."""
-
-    def __init__(self, cores):
-        self.taken = cores
-
-    def cores(self, since, until):
-        return self.taken
-
-
-def job(stolen, seconds=1.0):
-    starts = [0.0, seconds, 2 * seconds]
-    return Job([{"starts": starts}], Stolen(stolen))
+def job(seconds=1.0):
+    return MeasuredJob([{"starts": [0.0, seconds, 2 * seconds]}])
 
 
 def links(share=0.95):
@@ -35,35 +24,20 @@ def links(share=0.95):
 
 
 def conducted(run, measure=links, repeats=3, seed=1):
-    return conduct(METHODS, run, measure, RATE, 0, repeats, RULE, random.Random(seed))
+    return conduct(METHODS, run, measure, RATE, repeats, TRIES, random.Random(seed))
 
 
 def test_every_round_has_all_methods_in_an_order_of_its_own_that_the_seed_gives_again():
-    first, again, other = (conducted(lambda name: job(0.0), repeats=8, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (conducted(lambda name: job(), repeats=8, seed=seed) for seed in (1, 1, 2))
     orders = [[attempt.method for attempt in first if attempt.round == number] for number in range(1, 9)]
     assert all(sorted(order) == sorted(METHODS) for order in orders) and len(set(map(tuple, orders))) > 2
     assert [a.method for a in first] == [a.method for a in again] != [a.method for a in other]
     assert not any(attempt.aside for attempt in first)
 
 
-def test_a_disturbed_job_is_set_aside_and_run_again_and_both_are_kept():
-    taken = {"p3": iter([0.6, 0.1, 0.0, 0.0])}
-    attempts = conducted(lambda name: job(next(taken[name]) if name in taken else 0.0))
-    mine = [(attempt.round, attempt.stolen, attempt.aside) for attempt in attempts if attempt.method == "p3"]
-    assert mine == [(1, 0.6, "60% of a core taken"), (1, 0.1, ""), (2, 0.0, ""), (3, 0.0, "")]
-    assert len(attempts) == 10
-
-
-def test_when_all_tries_are_disturbed_the_least_disturbed_counts():
-    taken = iter([0.9, 0.4, 0.5])
-    attempts = conducted(lambda name: job(next(taken) if name == "p3" else 0.0), repeats=1)
-    mine = [(attempt.stolen, bool(attempt.aside)) for attempt in attempts if attempt.method == "p3"]
-    assert mine == [(0.9, True), (0.4, False), (0.5, True)]
-
-
 def test_where_links_give_too_little_all_methods_run_again():
     shares = iter([0.85, 0.95])
-    attempts = conducted(lambda name: job(0.0), lambda: links(next(shares)), repeats=1)
+    attempts = conducted(lambda name: job(), lambda: links(next(shares)), repeats=1)
     assert [attempt.aside for attempt in attempts] == ["links gave 85%"] * 3 + [""] * 3
     assert sorted(attempt.method for attempt in attempts[3:]) == sorted(METHODS)
 
@@ -75,7 +49,7 @@ def failing(times):
     def run(name):
         if name == "p3" and next(fails, False):
             raise TestbedError("a job did not end in time")
-        return job(0.0)
+        return job()
 
     return run
 
@@ -96,21 +70,23 @@ def test_a_method_whose_jobs_of_a_round_all_fail_is_not_run_in_the_next():
     assert len(attempts) == 9 and all(attempt.aside for attempt in attempts if attempt.method == "p3")
 
 
+def test_when_links_give_too_little_in_all_tries_the_best_links_count():
+    shares = iter([0.7, 0.85, 0.8])
+    attempts = conducted(lambda name: job(), lambda: links(next(shares)), repeats=1)
+    mine = [(attempt.goodput.link / RATE, bool(attempt.aside)) for attempt in attempts if attempt.method == "p3"]
+    assert mine == [(0.7, True), (0.85, False), (0.8, True)]
+
+
 @given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0.01, 100), st.floats(0.01, 100)), min_size=40, max_size=40),
+    st.lists(st.tuples(st.floats(0.01, 100), st.floats(0.01, 100)), min_size=40, max_size=40),
     st.lists(st.floats(0.8, 1), min_size=20, max_size=20),
 )
 def test_how_long_jobs_take_changes_nothing_in_which_run_again_and_which_count(jobs, shares):
     found = []
-    for column in (1, 2):
+    for column in (0, 1):
         taken, goodputs = iter(jobs), iter(shares)
-
-        def run(name):
-            values = next(taken)
-            return job(values[0], values[column])
-
-        attempts = conducted(run, lambda: links(next(goodputs)))
-        found.append([(attempt.method, attempt.round, attempt.stolen, attempt.aside) for attempt in attempts])
+        attempts = conducted(lambda name: job(next(taken)[column]), lambda: links(next(goodputs)))
+        found.append([(attempt.method, attempt.round, attempt.aside) for attempt in attempts])
         counted = [(attempt.method, attempt.round) for attempt in attempts if not attempt.aside]
         assert sorted(counted) == sorted((name, number) for name in METHODS for number in (1, 2, 3))
     assert found[0] == found[1]

@@ -5,14 +5,14 @@ import json
 import pytest
 
 from benchmarks import sizes
-from benchmarks.sizes import Cell, Sizes, all_cells, selected, sweep
+from benchmarks.sizes import SimulatedCell, Sizes, all_cells, selected, sweep
 
 
 def test_cells_are_selected_by_their_values():
     cells = all_cells()
     assert len(set(cells)) == len(cells)
     found = selected(cells, ["workers=2,servers=1,message=200us,rate=1Gbit", "model=vgg16,compute=1s"])
-    assert Cell("resnet50_v1", 0.15, 2, 1, 125e6, 200e-6) in found and Cell("vgg16", 1.0, 2, 1, 125e6, 50e-6) in found
+    assert SimulatedCell("resnet50_v1", 0.15, 2, 1, 125e6, 200e-6) in found and SimulatedCell("vgg16", 1.0, 2, 1, 125e6, 50e-6) in found
     assert len(found) == 5 and found == [cell for cell in cells if cell in found]
     for wrong in ("workers=3", "cores=2", "workers", "rate=fast"):
         with pytest.raises(ValueError):

@@ -6,7 +6,17 @@ import sys
 
 import pytest
 
-from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job, check_cores, check_engine_threads, check_files, check_job, check_settings
+from prophet_mx.doctor.checks import (
+    ERROR,
+    OK,
+    WARNING,
+    Environment,
+    check_cores,
+    check_engine_threads,
+    check_files,
+    check_job,
+    check_settings,
+)
 from prophet_mx.machine import usable_cores
 from support.doctor import JOB, only
 
@@ -21,13 +31,13 @@ from support.doctor import JOB, only
     ],
 )
 def test_the_variables_of_a_job(change, status, part):
-    found = only(check_job(Job({**JOB, **change})))
+    found = only(check_job(Environment({**JOB, **change})))
     assert found.status == status and part in found.found
 
 
 def test_an_endpoint_without_its_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)  # as if it were not installed
-    found = only(check_settings(Job({"PROPHET_METRICS_PORT": "9400"})))
+    found = only(check_settings(Environment({"PROPHET_METRICS_PORT": "9400"})))
     assert found.status == ERROR and "prometheus_client>=0.14" in found.do
 
 
@@ -35,8 +45,8 @@ def test_the_limit_of_open_files():
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
-        assert only(check_files(Job(JOB))).status == OK
-        found = only(check_files(Job({**JOB, "DMLC_NUM_WORKER": "64"})))
+        assert only(check_files(Environment(JOB))).status == OK
+        found = only(check_files(Environment({**JOB, "DMLC_NUM_WORKER": "64"})))
         assert found.status == ERROR and found.do.startswith("ulimit -n")
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
@@ -49,16 +59,16 @@ AMONG = {**ALONE, "DMLC_PS_ROOT_URI": "10.0.0.1"}
 @pytest.mark.parametrize(
     "job, cores, expected",
     [
-        (Job(ALONE), 3, [(OK, "cores", "3 core(s) for 2 worker(s) and 1 server(s)")]),
-        (Job(ALONE), 2, [(WARNING, "cores", "2 core(s) for 2 worker(s) and 1 server(s): the processes would wait")]),
-        (Job(AMONG), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
-        (Job({}), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
-        (Job({}, workers=4, servers=0), 4, [(OK, "cores", "4 core(s) for 4 worker(s) and 0 server(s)")]),
-        (Job({}, workers=4, servers=1), 4, [(WARNING, "cores", "the processes would wait")]),
-        (Job({**ALONE, "OMP_NUM_THREADS": "4"}), 8, [(OK, "cores", "")]),
-        (Job({**ALONE, "OMP_NUM_THREADS": "8"}), 8, [(OK, "cores", ""), (WARNING, "threads", "OMP_NUM_THREADS=8: 2 worker(s)")]),
-        (Job(JOB), 8, [(OK, "cores", ""), (WARNING, "threads", "each of 2 workers starts 8 threads on 8 cores")]),
-        (Job({}, workers=2), 8, [(OK, "cores", "")]),
+        (Environment(ALONE), 3, [(OK, "cores", "3 core(s) for 2 worker(s) and 1 server(s)")]),
+        (Environment(ALONE), 2, [(WARNING, "cores", "2 core(s) for 2 worker(s) and 1 server(s): the processes would wait")]),
+        (Environment(AMONG), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
+        (Environment({}), 2, [(OK, "cores", "2 core(s) for 1 worker(s) and 1 server(s)")]),
+        (Environment({}, workers=4, servers=0), 4, [(OK, "cores", "4 core(s) for 4 worker(s) and 0 server(s)")]),
+        (Environment({}, workers=4, servers=1), 4, [(WARNING, "cores", "the processes would wait")]),
+        (Environment({**ALONE, "OMP_NUM_THREADS": "4"}), 8, [(OK, "cores", "")]),
+        (Environment({**ALONE, "OMP_NUM_THREADS": "8"}), 8, [(OK, "cores", ""), (WARNING, "threads", "OMP_NUM_THREADS=8: 2 worker(s)")]),
+        (Environment(JOB), 8, [(OK, "cores", ""), (WARNING, "threads", "each of 2 workers starts 8 threads on 8 cores")]),
+        (Environment({}, workers=2), 8, [(OK, "cores", "")]),
     ],
 )
 def test_cores_for_the_processes_of_this_machine(job, cores, expected):
@@ -78,7 +88,7 @@ def test_cores_for_the_processes_of_this_machine(job, cores, expected):
     ],
 )
 def test_on_a_machine_without_a_gpu_a_worker_is_told_of_the_threads_that_run_operators_and_messages(change, expected):
-    assert [one.status for one in check_engine_threads(Job({**JOB, **change}))] == expected
+    assert [one.status for one in check_engine_threads(Environment({**JOB, **change}))] == expected
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from prophet_mx.cuda import LIBRARIES
-from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Environment
 from prophet_mx.doctor.cuda import check_cuda, gpu
 from support.cluster import package_env
 from support.cuda import packages, wheel, working
@@ -24,7 +24,7 @@ def site(tmp_path, monkeypatch):
 def found(**environ):
     """check -> its findings."""
     by_check = {}
-    for finding in check_cuda(Job({**package_env(), **environ})):
+    for finding in check_cuda(Environment({**package_env(), **environ})):
         by_check.setdefault(finding.check, []).append(finding)
     return by_check
 

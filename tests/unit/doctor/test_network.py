@@ -5,7 +5,7 @@ import socket
 import psutil
 import pytest
 
-from prophet_mx.doctor.checks import ERROR, OK, WARNING, Job
+from prophet_mx.doctor.checks import ERROR, OK, WARNING, Environment
 from prophet_mx.doctor.network import check_link, check_nic, check_scheduler, local_port_range, no_answer
 from prophet_mx.launcher.launch import free_port
 from support.doctor import only
@@ -13,7 +13,7 @@ from support.doctor import only
 
 def test_the_scheduler_port():
     port = free_port()
-    job = Job({}, ("127.0.0.1", port))
+    job = Environment({}, ("127.0.0.1", port))
     assert only(check_scheduler(job)).status == OK and "free" in only(check_scheduler(job)).found
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))  # taken, but nobody listens
@@ -21,8 +21,8 @@ def test_the_scheduler_port():
         taken.listen(1)
         assert "answers" in only(check_scheduler(job)).found
     low, _ = local_port_range()
-    assert f"below {low}" in next(iter(check_scheduler(Job({}, ("127.0.0.1", low + 1))))).do
-    lost = only(check_scheduler(Job({}, ("no-such-host.invalid", port))))
+    assert f"below {low}" in next(iter(check_scheduler(Environment({}, ("127.0.0.1", low + 1))))).do
+    lost = only(check_scheduler(Environment({}, ("no-such-host.invalid", port))))
     assert lost.status == ERROR and "DMLC_PS_ROOT_URI" in lost.do
 
 
@@ -34,10 +34,10 @@ def test_a_scheduler_elsewhere_that_does_not_answer(reason, status, part):
 
 def test_the_interface():
     loopback = next(name for name, addresses in psutil.net_if_addrs().items() if any(a.address == "127.0.0.1" for a in addresses))
-    assert only(check_nic(Job({"DMLC_INTERFACE": loopback}))).status == OK
-    assert only(check_nic(Job({"DMLC_INTERFACE": "nosuch0"}))).status == ERROR
-    assert only(check_nic(Job({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
-    found = only(check_nic(Job({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
+    assert only(check_nic(Environment({"DMLC_INTERFACE": loopback}))).status == OK
+    assert only(check_nic(Environment({"DMLC_INTERFACE": "nosuch0"}))).status == ERROR
+    assert only(check_nic(Environment({"DMLC_NODE_HOST": "127.0.0.1"}))).status == OK
+    found = only(check_nic(Environment({}, ("127.0.0.1", 9091)), [("eth0", "192.0.2.1"), ("ib0", "127.0.0.1")]))
     assert found.status == WARNING and "uses the first, eth0" in found.found and "such as ib0" in found.do
 
 
@@ -63,10 +63,10 @@ def test_the_speed_of_the_link_that_is_used(speeds, environ, status, parts, tmp_
     for name, speed in speeds.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "speed").write_text(speed + "\n")
-    found = only(check_link(Job(environ), TWO, tmp_path))
+    found = only(check_link(Environment(environ), TWO, tmp_path))
     assert found.status == status and all(part in found.found + ": " + found.do for part in parts), found
 
 
 def test_no_speed_of_an_interface_that_is_not_here():
-    assert list(check_link(Job({"DMLC_INTERFACE": "nosuch0"}), TWO)) == []
-    assert list(check_link(Job({}), [])) == []
+    assert list(check_link(Environment({"DMLC_INTERFACE": "nosuch0"}), TWO)) == []
+    assert list(check_link(Environment({}), [])) == []

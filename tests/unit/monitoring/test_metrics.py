@@ -1,4 +1,4 @@
-"""Log lines, the Prometheus endpoint and TensorBoard scalars, and that nothing of them outlives a store."""
+"""Log lines, also of other parameters than before, the Prometheus endpoint and TensorBoard scalars; and that nothing outlives a store."""
 
 import logging
 import socket
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from prophet_mx import Config, ConfigError, KVStoreError, ScheduledKVStore
 from prophet_mx.launcher.launch import free_port
 from prophet_mx.monitoring import endpoint_server
-from prophet_mx.monitoring.metrics import Metrics, Sample, ScalarLogger, between, line, set_up_logging
+from prophet_mx.monitoring.metrics import SET_LINES, KeySets, Metrics, Sample, ScalarLogger, between, line, set_up_logging
 from support.scalars import scalars_in
 
 prometheus = pytest.importorskip("prometheus_client")
@@ -226,3 +226,25 @@ def test_a_callback_of_an_unscheduled_store_still_has_the_time(tmp_path):
     assert [(tag, step) for tag, step, _ in scalars_in(tmp_path)] == [("prophet_mx/iteration_seconds", step) for step in (3, 5)]
     with pytest.raises(ConfigError, match="every=0"):
         ScalarLogger(store, writer, every=0)
+
+
+def pushed(sets):
+    record = KeySets()
+    for iteration, names in enumerate(sets):
+        record.iteration_ends(iteration, set(names))
+
+
+def test_a_frozen_and_a_new_parameter_are_named(caplog):
+    with caplog.at_level(logging.INFO, "prophet_mx"):
+        pushed([["a", "b", "c"], ["a", "b", "c"], ["a", "c", "late"], ["c", "late", "a"]])
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 1
+    assert "iteration 2 pushed 3" in lines[0] and "1 no longer (b)" in lines[0] and "1 that it did not push before (late)" in lines[0]
+
+
+def test_a_job_with_buckets_does_not_flood_the_log(caplog):
+    with caplog.at_level(logging.INFO, "prophet_mx"):
+        pushed([[f"{i % 2}-{k}" for k in range(10)] for i in range(50)])
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == SET_LINES
+    assert "..." in lines[0] and "further changes are not logged" in lines[-1]

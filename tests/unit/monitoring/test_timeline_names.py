@@ -5,7 +5,7 @@ from pathlib import Path
 
 from prophet_mx.monitoring.timeline import Timeline
 from prophet_mx.monitoring.trace import load_trace
-from prophet_mx.monitoring.trace_format import LABEL_MAX
+from prophet_mx.monitoring.trace_file import LABEL_MAX
 
 
 class Silent:

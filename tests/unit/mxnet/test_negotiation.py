@@ -12,7 +12,7 @@ from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape, shape_of
 from prophet_mx.mxnet.negotiation import negotiate
 from prophet_mx.mxnet.parameters import new_arrays
 from prophet_mx.policies import POLICIES
-from prophet_mx.simulation.layout import Unit, make_units
+from prophet_mx.simulation.cluster import Unit, make_units
 from support.profiles import make_profile
 from support.stores import Servers, Store, run_workers
 

@@ -21,7 +21,7 @@ from prophet_mx.planning.bound import (
     worker_rate,
 )
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.simulation.layout import make_units, pinned
+from prophet_mx.simulation.cluster import make_units, pinned
 from prophet_mx.sizes import MIN_UNIT
 from support.profiles import DATA, make_profile
 

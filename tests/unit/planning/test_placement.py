@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from prophet_mx.planning.placement import even_servers, server_of, slice_numbers
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.simulation.layout import SPREAD, make_units
+from prophet_mx.simulation.cluster import SPREAD, make_units
 from support.profiles import DATA
 
 SIZES = st.lists(st.integers(1, 10**6), max_size=60)

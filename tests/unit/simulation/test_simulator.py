@@ -13,20 +13,10 @@ from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.unit_sizes import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation import event_loop
-from prophet_mx.simulation.copies import TO_DEVICE, TO_HOST, CopyEngines
+from prophet_mx.simulation.cluster import MAX_CLASSES, SPREAD, Unit, default_units, in_total_order, make_units, worker_classes
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
-from prophet_mx.simulation.simulator import (
-    MAX_CLASSES,
-    POLICIES,
-    SPREAD,
-    Cluster,
-    Unit,
-    default_units,
-    in_total_order,
-    make_units,
-    simulate,
-    worker_classes,
-)
+from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
+from prophet_mx.simulation.worker import TO_DEVICE, TO_HOST, CopyEngines
 from prophet_mx.sizes import MAX_UNIT, Traffic
 from support.profiles import make_profile, network_like
 
@@ -84,7 +74,7 @@ def test_plain_sends_the_urgent_gradient_behind_the_large_one():
     units = [Unit(1, 5 * 10**6, 0), Unit(0, 10**6, 0)]
     result = simulate(profile, Cluster(RATE, 1, 1), "plain", units)
     assert result.seconds == pytest.approx(0.14)
-    timeline = result.workers[0].timeline
+    timeline = result.workers[0].last
     assert timeline.backward == pytest.approx(0.02)
     assert timeline.units[0] == pytest.approx((0.01, 0.01, 0.06, 0.11))
     assert timeline.units[1] == pytest.approx((0.02, 0.02, 0.07, 0.12))
@@ -99,7 +89,7 @@ def test_slices_let_the_urgent_gradient_pass(policy):
     assert result.bound == pytest.approx(0.08)
     assert result.seconds < 0.09
     assert result.seconds < 0.7 * simulate(profile, Cluster(RATE, 1, 1), "plain").seconds
-    first = [times for unit, times in zip(result.units, result.workers[0].timeline.units) if unit.gradient == 0]
+    first = [times for unit, times in zip(result.units, result.workers[0].last.units) if unit.gradient == 0]
     assert max(times.answered for times in first) < 0.05
 
 
@@ -230,9 +220,9 @@ def test_nothing_beats_the_bound(job, seed):
     result = simulate(profile, cluster, policy, units, iterations=3, warmup=1, seed=seed)
     assert result.ratio >= 1 - 1e-9
     for worker in result.workers:
-        for unit, times in zip(units, worker.timeline.units):
+        for unit, times in zip(units, worker.last.units):
             assert list(times) == sorted(times)
-            assert times.answered <= worker.timeline.forward[unit.gradient][0] + 1e-12
+            assert times.answered <= worker.last.forward[unit.gradient][0] + 1e-12
 
 
 def test_schedulers_stay_consistent(checked):
@@ -321,7 +311,7 @@ def test_symmetry_changes_no_result(policy, cluster):
     full = simulate(profile, cluster, policy, iterations=3, warmup=2, collapse=False)
     assert len(short.workers) == (2 if cluster.straggler > 1 else 1) and len(full.workers) == cluster.workers
     assert short.seconds == pytest.approx(full.seconds, rel=1e-6)
-    for times, others in zip(short.workers[-1].timeline.units, full.workers[-1].timeline.units):
+    for times, others in zip(short.workers[-1].last.units, full.workers[-1].last.units):
         # Rounding may move a rate sample by one poll: what follows then leaves up to a unit earlier or later.
         assert times == pytest.approx(others, abs=0.005)
 

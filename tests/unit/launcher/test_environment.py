@@ -2,7 +2,7 @@
 
 import os
 
-from prophet_mx.launcher.hook import with_hook
+from prophet_mx.launcher.environment import with_hook
 from prophet_mx.schedule import FOLDER
 
 

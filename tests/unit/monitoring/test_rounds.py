@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx.monitoring import traffic as traffic_module
-from prophet_mx.monitoring.round_recorder import RoundRecorder, UnitFacts
+from prophet_mx.monitoring import rounds as rounds_module
+from prophet_mx.monitoring.rounds import RoundCounters, RoundRecorder, UnitFacts
 from prophet_mx.monitoring.timeline import Timeline
 from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_figures import figures
-from prophet_mx.monitoring.traffic import Traffic
 
 LABELS = [b'"a"', b'"b[0]"', b'"b[1]"']
 FACTS = [UnitFacts((0,), 100, 0, 1), UnitFacts((1,), 400, 1, 0), UnitFacts((1, 2), 300, 1, 0)]
@@ -77,7 +76,7 @@ def test_a_round_that_it_has_not_seen_as_a_whole_is_left_out():
 
 
 def test_what_nobody_asks_for_is_lost_and_counted(monkeypatch):
-    monkeypatch.setattr("prophet_mx.monitoring.round_recorder.CAPACITY", 6)
+    monkeypatch.setattr("prophet_mx.monitoring.rounds.CAPACITY", 6)
     recorder = RoundRecorder(1)
     for number in range(5):
         land(recorder, number, recorder._origin)
@@ -115,8 +114,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch):
     found = Clock()
-    monkeypatch.setattr(traffic_module, "time", found)
-    monkeypatch.setattr("prophet_mx.monitoring.round_recorder.time", found)
+    monkeypatch.setattr(rounds_module, "time", found)
+    monkeypatch.setattr("prophet_mx.monitoring.rounds.time", found)
     return found
 
 
@@ -135,7 +134,7 @@ def passes(traffic, clock, begin):
 
 
 def test_counters(clock):
-    traffic = Traffic(["a", "b", "answers"])
+    traffic = RoundCounters(["a", "b", "answers"])
     traffic.plan([UnitFacts((0,), 1000, 0, 1), UnitFacts((1,), 4000, 1, 0)], 1e5)
     for number in range(3):
         passes(traffic, clock, 100 + 0.1 * number)
@@ -157,7 +156,7 @@ def test_counters(clock):
 
 def test_a_trace_goes_on_over_another_plan(clock, tmp_path):
     """The units of each plan have rows of their own, and the figures are those of the times."""
-    traffic = Traffic(["a", "b", "answers"])
+    traffic = RoundCounters(["a", "b", "answers"])
     traffic.plan([UnitFacts((0,), 1000, 0, -1), UnitFacts((1,), 4000, 1, -1)], 0.0)
     timeline = Timeline(
         traffic,
