@@ -4,6 +4,7 @@ import math
 
 from prophet_mx import policies
 from prophet_mx._core import Scheduler
+from prophet_mx.sizes import MAX_UNIT, MIN_UNIT, UNIT_SECONDS
 
 POLICIES = tuple(policies.POLICIES)
 WIDE = -1
@@ -185,19 +186,26 @@ class Model:
             state = self.scheduler.link_state(link)
             assert self.lead_allows(unit, link), f"unit {unit} passed the lead limit of link {link}: {state}"
             in_flight = self.released[link] - self.drained[link]
-            most = 4 * state["window"] if self.policy == "prophet" else 0  # of a predicted block
-            assert self.window_open(unit, link) or in_flight + self.share(unit) <= most, f"unit {unit} passed the window: {state}"
+            assert self.window_open(unit, link) or in_flight + self.share(unit) <= self.most_of_block(state, 0), (
+                f"unit {unit} passed the window: {state}"
+            )
         for other in self.of_state("ready"):
             if self.urgency[other] < self.urgency[unit] and self.units[other][1] == self.units[unit][1]:
                 assert not all(self.lead_allows(other, link) for link in self.links_of(other)), (
                     f"unit {unit} went before unit {other}, which is more urgent and free to go"
                 )
 
+    def most_of_block(self, state, otherwise):
+        """Bytes in flight up to which a predicted block may widen the window: eight units; ``otherwise`` where the policy does not say."""
+        if self.policy != "prophet":
+            return otherwise
+        return 8 * int(max(MIN_UNIT, min(MAX_UNIT, state["rate"] * UNIT_SECONDS)))
+
     def assemble(self, unit):
         """A unit leaves with the interval's block if it is predicted to drain within the interval."""
         for link in self.links_of(unit):
             state, interval = self.scheduler.link_state(link), self.interval()
-            most = 4 * state["window"] if self.policy == "prophet" else math.inf
+            most = self.most_of_block(state, math.inf)
             if (
                 self.policy not in ("prophet", "prophet-icpp21")
                 or self.fixed_window
