@@ -17,14 +17,9 @@ cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
 cdef EngineContext SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
 cdef int ASYNC = FN_ASYNC
 
-cdef struct Request:                # one request of a unit, from the push of an op until it runs
+cdef struct Request:                # of units of one parameter, from the push of an op until it runs
     void* driver
-    int unit
-    int64_t iteration
-
-cdef struct Landing:
-    void* driver
-    int first, count                # units of one parameter
+    int first, count                # one, but for an op that landed
     int64_t iteration
 
 
@@ -33,56 +28,50 @@ cdef int push(async_fn function, void* param, EngineContext* context, void** rea
     return mx_check(MX.engine_push_async_nd(function, param, NULL, context, reads, n_reads, writes, n_writes, &ASYNC, 0, name, True))
 
 
-cdef Request* new_request(Driver driver, int unit, int64_t iteration) except NULL:
+cdef Request* new_request(Driver driver, int first, int count, int64_t iteration) except NULL:
     cdef Request* request = <Request*>malloc(sizeof(Request))
     if request == NULL:
         raise MemoryError()
     request.driver = <void*>driver
-    request.unit = unit
+    request.first = first
+    request.count = count
     request.iteration = iteration
     return request
 
 
 cdef int push_gate(EngineContext* context, Driver driver, int unit, int64_t iteration, void* array, void** buffer, int buffers) except -1:
     """The gate writes the unit's array, so that the request waits for it; it reads the buffer that a slice is part of."""
-    return push(gate_op, new_request(driver, unit, iteration), context, buffer, buffers, &array, 1, b"prophet_gate")
+    return push(gate_op, new_request(driver, unit, 1, iteration), context, buffer, buffers, &array, 1, b"prophet_gate")
 
 
 cdef void gate_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef Request* request = <Request*>param
-    (<Driver>request.driver).on_gate(request.unit, request.iteration, <OnComplete*>on_complete)
+    (<Driver>request.driver).on_gate(request.first, request.iteration, <OnComplete*>on_complete)
     free(request)
 
 
 cdef int push_done(EngineContext* context, Driver driver, int unit, void* array, bint pulled) except -1:
     """A push only reads the array, so that `done` must write it to come after; a pushpull writes it, and `done` then need not."""
     cdef int reads = 1 if pulled else 0
-    return push(done_op, new_request(driver, unit, 0), context, &array, reads, &array, 1 - reads, b"prophet_done")
+    return push(done_op, new_request(driver, unit, 1, 0), context, &array, reads, &array, 1 - reads, b"prophet_done")
 
 
 cdef void done_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef Request* request = <Request*>param
-    (<Driver>request.driver).on_answer(request.unit)
+    (<Driver>request.driver).on_answer(request.first)
     free(request)
     complete(on_complete)
 
 
 cdef int push_landed(Driver driver, int first, int count, int64_t iteration, void** arrays, int n_arrays) except -1:
     """Tells the driver when the values of these units are in all of these arrays, as it reads them."""
-    cdef Landing* landing = <Landing*>malloc(sizeof(Landing))
-    if landing == NULL:
-        raise MemoryError()
-    landing.driver = <void*>driver
-    landing.first = first
-    landing.count = count
-    landing.iteration = iteration
-    return push(landed_op, landing, &OWN_CONTEXT, arrays, n_arrays, NULL, 0, b"prophet_landed")
+    return push(landed_op, new_request(driver, first, count, iteration), &OWN_CONTEXT, arrays, n_arrays, NULL, 0, b"prophet_landed")
 
 
 cdef void landed_op(void* run_context, void* on_complete, void* param) noexcept nogil:
-    cdef Landing* landing = <Landing*>param
-    (<Driver>landing.driver).on_landed(landing.first, landing.count, landing.iteration)
-    free(landing)
+    cdef Request* request = <Request*>param
+    (<Driver>request.driver).on_landed(request.first, request.count, request.iteration)
+    free(request)
     complete(on_complete)
 
 

@@ -150,13 +150,12 @@ cdef class BlockScheduler:
         if unit.rank == 0:
             self.counts.first_answers += 1
             self.counts.first_seconds += t - unit.ready_time
-        if unit.link == WIDE:
-            for i in range(self.n_links):
-                answered(self, i, unit, t)
-        else:
-            answered(self, unit.link, unit, t)
-            if self.links[unit.link].drained < unit.end:
-                self.assume_drained(unit.link, unit.end, t)
+        for i in range(self.n_links):
+            if unit.link == WIDE or unit.link == i:
+                self.queues[i].unanswered -= self.cost(unit)
+                self.queues[i].moved = t
+        if unit.link != WIDE and self.links[unit.link].drained < unit.end:
+            self.assume_drained(unit.link, unit.end, t)
         self.answer_seconds = min(t - unit.release_time, self.answer_seconds * 17 / 16 + 1e-4)
         self.n_sent -= 1
         if unit.sent_after >= 0:

@@ -269,9 +269,3 @@ cdef void assemble(BlockScheduler s, int index, double t) noexcept nogil:
             unit.block = block.number
     s.counts.block_units += 1
     s.counts.block_bytes += unit.bytes
-
-
-cdef void answered(BlockScheduler s, int link, Unit* unit, double t) noexcept nogil:
-    """A unit that uses the link was answered."""
-    s.queues[link].unanswered -= s.cost(unit)
-    s.queues[link].moved = t
