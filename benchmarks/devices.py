@@ -26,7 +26,7 @@ import tempfile
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.cli.arguments import checked
-from prophet_mx.errors import ConfigError, ProphetError
+from prophet_mx.errors import ConfigError, ProphetError, not_allowed
 from prophet_mx.planning.bound import worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 
@@ -76,10 +76,10 @@ class DeviceCell(NamedTuple):
                 others.append(part)
         for name, allowed in (("device", DEVICES), ("script", tuple(COMMANDS))):
             if own.get(name, allowed[0]) not in allowed:
-                raise ConfigError(f"cell {text!r}: {name}={own[name]} is not allowed; allowed: {', '.join(allowed)}")
+                raise ConfigError(not_allowed(f"cell {text!r}: {name}={own[name]}", ", ".join(allowed)))
         for name in ("batch", "side"):
             if not own.get(name, "1").isdecimal() or int(own.get(name, "1")) < 1:
-                raise ConfigError(f"cell {text!r}: {name}={own[name]} is not allowed; allowed: a whole number from 1")
+                raise ConfigError(not_allowed(f"cell {text!r}: {name}={own[name]}", "a whole number from 1"))
         cluster = Cell.parse(",".join(others))
         if cluster != Cell(cluster.profile, cluster.workers, cluster.servers, cluster.rate):
             raise ConfigError(
@@ -103,7 +103,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         cells = [DeviceCell.parse(text) for text in options.cell]
         wanted = chosen(cells, options.only)
         if options.only and options.publish and options.publish not in QUESTIONS:
-            raise ConfigError(f"--publish {options.publish} is not allowed with --only; allowed: a name of benchmarks.questions --list")
+            raise ConfigError(not_allowed(f"--publish {options.publish}", "a name of benchmarks.questions --list", " with --only"))
         env = environment()
     except ProphetError as error:
         return exit_code(error)

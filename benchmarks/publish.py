@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from prophet_mx.errors import ConfigError, ProphetError
+from prophet_mx.errors import ConfigError, ProphetError, not_allowed
 
 from . import collectives, run, training
 from .comparison.cells import family, title
@@ -71,7 +71,7 @@ def rendered(what: str, page: str, results: Path) -> str:
     name, *views = what.split()
     question = QUESTIONS.get(name)
     if question is None or not views or not set(views) <= set(VIEWS):
-        raise ConfigError(f"{page}: {what!r} is not allowed; allowed: a question and one of {', '.join(VIEWS)} or several")
+        raise ConfigError(not_allowed(f"{page}: {what!r}", f"a question and one of {', '.join(VIEWS)} or several"))
     result = load(name, results)
     if result is None:
         return f"*Not measured with this version: `python -m benchmarks.questions {name} --publish`.*\n"

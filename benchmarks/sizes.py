@@ -20,6 +20,7 @@ import sys
 from collections import Counter
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from prophet_mx.errors import not_allowed
 from prophet_mx.planning.bound import scaled_to_rho, worker_rate
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import format_rate, parse_rate, parse_time
@@ -114,7 +115,7 @@ def selected(cells: Sequence[SimulatedCell], texts: Sequence[str]) -> List[Simul
         for setting in text.split(","):
             name, _, value = setting.partition("=")
             if name not in VALUES:
-                raise ValueError(f"{setting!r} is not allowed; allowed: NAME=VALUE with one of {', '.join(VALUES)}")
+                raise ValueError(not_allowed(repr(setting), f"NAME=VALUE with one of {', '.join(VALUES)}"))
             wanted[name] = VALUES[name](value)
         fitting = {cell for cell in cells if all(same(getattr(cell, name), value) for name, value in wanted.items())}
         if not fitting:

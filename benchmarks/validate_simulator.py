@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.cli.arguments import checked
-from prophet_mx.errors import ConfigError, ProphetError
+from prophet_mx.errors import ConfigError, ProphetError, not_allowed
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.simulation.predict import load_costs, predicted_seconds
 
@@ -188,7 +188,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
             cells = [str(options.fit)]
             mine = [row for row in rows if row.cell == options.fit]
             if not mine:
-                raise ConfigError(f"--fit {cells[0]} is not allowed; allowed: {', '.join(sorted({str(row.cell) for row in rows}))}")
+                raise ConfigError(not_allowed(f"--fit {cells[0]}", ", ".join(sorted({str(row.cell) for row in rows}))))
             costs = fit(mine)
         else:
             costs, cells = read_costs(options.costs)

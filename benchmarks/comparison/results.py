@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from prophet_mx.errors import ConfigError
+from prophet_mx.errors import ConfigError, not_allowed
 
 from ..questions import QUESTIONS
 from .cells import family
@@ -69,7 +69,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 def _question(text: str) -> str:
     if not _NAME.fullmatch(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: a name of benchmarks.questions --list")
+        raise argparse.ArgumentTypeError(not_allowed(repr(text), "a name of benchmarks.questions --list"))
     return text
 
 

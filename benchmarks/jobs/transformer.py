@@ -17,6 +17,7 @@ from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
 from prophet_mx import ScheduledKVStore
+from prophet_mx.errors import not_allowed
 
 WORDS, LENGTH, CLASSES, HEAD = 30522, 128, 2, 64  # HEAD: units of a head of attention
 
@@ -70,7 +71,7 @@ def size(text: str) -> Tuple[int, int]:
     """Layers and units of ``bert_6_384``."""
     name, *numbers = text.split("_")
     if name != "bert" or len(numbers) != 2 or not all(number.isdecimal() for number in numbers) or int(numbers[1]) % HEAD:
-        raise argparse.ArgumentTypeError(f"{text!r} is not allowed; allowed: bert_LAYERS_UNITS, with a multiple of {HEAD} as UNITS")
+        raise argparse.ArgumentTypeError(not_allowed(repr(text), f"bert_LAYERS_UNITS, with a multiple of {HEAD} as UNITS"))
     return int(numbers[0]), int(numbers[1])
 
 

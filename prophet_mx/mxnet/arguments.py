@@ -18,7 +18,7 @@ from mxnet.ndarray import NDArray
 
 from .. import _core
 from ..config import shown
-from ..errors import KVStoreError
+from ..errors import KVStoreError, not_allowed
 from ..planning.placement import FACTOR, SURE
 from .keys import MAX_KEY, KeyBook, shape_of
 
@@ -65,7 +65,7 @@ def check_key(key: Any) -> None:
     kind: Type[KVStoreError] = KVStoreTypeError
     if isinstance(key, (str, int)):
         kind = KVStoreMXNetError if isinstance(key, str) or abs(key) <= MAX_KEY else KVStoreOverflowError
-    raise kind(f"key {shown(key):.80} is not allowed; allowed: a text, or a whole number from 0 to 2**31 - 1")
+    raise kind(not_allowed(f"key {shown(key):.80}", "a text, or a whole number from 0 to 2**31 - 1"))
 
 
 def check_lists(key: Any, **lists: Any) -> None:
@@ -127,9 +127,9 @@ def checked_priority(priority: Any) -> int:
     try:
         number = operator.index(priority)
     except TypeError:
-        raise KVStoreTypeError(f"priority={shown(priority):.80} is not allowed; allowed: a 32-bit integer") from None
+        raise KVStoreTypeError(not_allowed(f"priority={shown(priority):.80}", "a 32-bit integer")) from None
     if not -MAX_KEY <= number <= MAX_KEY:
-        raise KVStoreOverflowError(f"priority={shown(priority):.80} is not allowed; allowed: a 32-bit integer")
+        raise KVStoreOverflowError(not_allowed(f"priority={shown(priority):.80}", "a 32-bit integer"))
     return number
 
 
@@ -222,14 +222,12 @@ def check_compression(parameters: Any) -> None:
     """A dict with a type that MXNet has, and a positive threshold if there is one."""
     if not isinstance(parameters, dict) or parameters.get("type") not in COMPRESSIONS or set(parameters) - {"type", "threshold"}:
         kind: Type[KVStoreError] = KVStoreMXNetError if isinstance(parameters, dict) else KVStoreTypeError
-        raise kind(
-            f"compression {shown(parameters):.80} is not allowed; allowed: a dict such as "
-            "{'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS)
-        )
+        allowed = "a dict such as {'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS)
+        raise kind(not_allowed(f"compression {shown(parameters):.80}", allowed))
     threshold: Optional[float]
     try:
         threshold = float(parameters.get("threshold", 0.5))
     except (TypeError, ValueError, OverflowError):
         threshold = None
     if threshold is None or not 0 < threshold < math.inf:
-        raise KVStoreMXNetError(f"threshold={shown(parameters['threshold']):.80} is not allowed; allowed: a positive, finite number")
+        raise KVStoreMXNetError(not_allowed(f"threshold={shown(parameters['threshold']):.80}", "a positive, finite number"))

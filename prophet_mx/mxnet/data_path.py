@@ -134,12 +134,9 @@ class ScheduledPath:
         exchange = self._exchange
         if exchange is None or self.parameters.compression != 1:
             return
-
-        def own() -> Optional[Orders]:
-            return self.orders(self.layout)
-
         limit = partial(self.driver.set_unlimited, False)
-        self._guarded("the exchange of orders", lambda: exchange.clock_pushed(own, self._use_orders, limit))
+        take_part = partial(exchange.clock_pushed, lambda: self.orders(self.layout), self._use_orders, limit)
+        self._guarded("the exchange of orders", take_part)
 
     def _iteration_begins(self) -> None:
         """The work of an iteration, done once, so that a push has little to do."""

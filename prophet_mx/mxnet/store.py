@@ -12,7 +12,7 @@ from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
 from ..config import Config
-from ..errors import ConfigError, KVStoreError
+from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import set_up_logging
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
@@ -300,5 +300,5 @@ def _environment_int(name: str, default: int) -> int:
     except ValueError:
         number = 0
     if number < 1:
-        raise ConfigError(f"{name}={text!r} is not allowed; allowed: a whole number from 1")
+        raise ConfigError(not_allowed(f"{name}={text!r}", "a whole number from 1"))
     return number

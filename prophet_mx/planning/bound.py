@@ -34,7 +34,7 @@ import math
 from itertools import accumulate
 from typing import Iterable, List, NamedTuple, Sequence
 
-from ..errors import ConfigError
+from ..errors import ConfigError, need_whole, not_allowed
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import finite
 
@@ -61,7 +61,10 @@ def worker_rate(goodput: float, workers: int, servers: int) -> float:
     >>> worker_rate(118e6, workers=2, servers=1)
     59000000.0
     """
-    return _checked_rate(goodput) * min(1.0, _checked_count("servers", servers, 1) / _checked_count("workers", workers, 1))
+    rate = _checked_rate(goodput)
+    need_whole("servers", servers, 1)
+    need_whole("workers", workers, 1)
+    return rate * min(1.0, servers / workers)
 
 
 def ring_rate(link: float, ranks: int) -> float:
@@ -71,7 +74,9 @@ def ring_rate(link: float, ranks: int) -> float:
     >>> ring_rate(120e6, 2), ring_rate(120e6, 4)
     (120000000.0, 80000000.0)
     """
-    return _checked_rate(link) * _checked_count("ranks", ranks, 2) / (2 * (ranks - 1))
+    rate = _checked_rate(link)
+    need_whole("ranks", ranks, 2)
+    return rate * ranks / (2 * (ranks - 1))
 
 
 def communication_seconds(profile: GradientProfile, rate: float) -> float:
@@ -127,14 +132,8 @@ def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> Li
 def _checked_rate(rate: float) -> float:
     number = finite(rate)
     if number is None or number <= 0:
-        raise ConfigError(f"rate={rate!r} is not allowed; allowed: a positive, finite number of bytes/s")
+        raise ConfigError(not_allowed(f"rate={rate!r}", "a positive, finite number of bytes/s"))
     return number
-
-
-def _checked_count(name: str, count: int, least: int) -> int:
-    if isinstance(count, bool) or not isinstance(count, int) or count < least:
-        raise ConfigError(f"{name}={count!r} is not allowed; allowed: a whole number from {least}")
-    return count
 
 
 def _durations(profile: GradientProfile, rate: float, gradients: Sequence[int]) -> List[float]:

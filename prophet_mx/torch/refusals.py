@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..config import PREFIX, Config, shown
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..policies import DEFAULT, OFF
 from .guards import is_tracked
 
@@ -47,7 +47,7 @@ def steps_lazily(optimizer: torch.optim.Optimizer) -> bool:
 def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
     """Raise ConfigError if this model, optimizer or setting cannot be scheduled."""
     if config.policy not in POLICIES:
-        raise ConfigError(f"policy={config.policy!r} is not allowed for PyTorch; allowed: one of {', '.join(POLICIES)}")
+        raise ConfigError(not_allowed(f"policy={config.policy!r}", f"one of {', '.join(POLICIES)}", " for PyTorch"))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if not isinstance(optimizer, torch.optim.Optimizer):
