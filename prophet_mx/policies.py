@@ -45,6 +45,7 @@ class Policy(NamedTuple):
     window : what may be in flight.
     lead : unanswered bytes above which a worker waits for the others, :data:`UNLIMITED`, or :data:`DERIVED`.
     urgent_passes : whether a unit may pass ``lead`` while next to nothing more urgent is unanswered.
+    groups : whether small gradients share messages.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Policy(NamedTuple):
     window: Window
     lead: int = DERIVED
     urgent_passes: bool = True
+    groups: bool = False
 
 
 def urgency(place: int, size: int) -> int:
@@ -71,7 +73,7 @@ POLICIES: Dict[str, Policy] = {
     for policy in (
         Policy("fifo", "what stock MXNet does", None, WHOLE, Window.DRAIN, UNLIMITED),
         Policy("priority", "MXNet's P3 (MLSys 2019), with limits", urgency, P3_UNIT, Window.DRAIN),
-        Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_by_messages, Window.BLOCK),
+        Policy("prophet", "the default, after Prophet (ICPP 2021)", urgency, unit_by_messages, Window.BLOCK, groups=True),
         Policy("credit", "ByteScheduler (SOSP 2019)", urgency, CREDIT_UNIT, Window.NONE, CREDIT, urgent_passes=False),
         Policy("prophet-icpp21", "Prophet to the letter", urgency, WHOLE, Window.INTERVAL, UNLIMITED),
     )

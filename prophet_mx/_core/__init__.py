@@ -14,7 +14,19 @@ extensions may use. All know posix.pxd: threads and the clock.
 
 from .alarm import alarm
 from .drain import POLL_TIMES, tcp_sample
-from .engine import MAX_OUTS, MXNET_FUNCTIONS, Arrival, Driver, Parameter, array_shape, cpu_arrays_are_plain, load_mxnet, plain
+from .engine import (
+    MAX_OUTS,
+    MXNET_FUNCTIONS,
+    Arrival,
+    Driver,
+    Gathering,
+    Group,
+    Parameter,
+    array_shape,
+    cpu_arrays_are_plain,
+    load_mxnet,
+    plain,
+)
 from .scheduler import Scheduler
 from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder
 
@@ -29,6 +41,8 @@ __all__ = [
     "STEP_ROW",
     "Arrival",
     "Driver",
+    "Gathering",
+    "Group",
     "Parameter",
     "Recorder",
     "Scheduler",

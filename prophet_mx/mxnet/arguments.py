@@ -218,6 +218,13 @@ def pickled_optimizer(optimizer: Any) -> bytes:
         raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}") from error
 
 
+def parameter_names(optimizer: Any) -> Dict[Any, str]:
+    """The names of parameters by their keys, as far as an optimizer knows them: Trainer gives it the parameters, Module the names."""
+    names = dict(getattr(optimizer, "idx2name", None) or {})
+    names.update((key, getattr(parameter, "name", None)) for key, parameter in (getattr(optimizer, "param_dict", None) or {}).items())
+    return {key: name for key, name in names.items() if isinstance(name, str)}
+
+
 def check_compression(parameters: Any) -> None:
     """A dict with a type that MXNet has, and a positive threshold if there is one."""
     if not isinstance(parameters, dict) or parameters.get("type") not in COMPRESSIONS or set(parameters) - {"type", "threshold"}:

@@ -20,7 +20,7 @@ from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
-from ..planning.orders import Orders
+from ..planning.orders import Orders, forward_order
 from ..planning.units import Slice
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
@@ -33,7 +33,7 @@ from .keys import Key, KeyBook
 from .layout import Layout
 from .lifecycle import FailOpen
 from .order_exchange import OrderExchange, OrderSource
-from .parameters import Arrays, Parameter, Parameters
+from .parameters import Arrays, GroupArrays, Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
@@ -73,7 +73,7 @@ class ScheduledPath:
             self._saved = GradientProfile.load(config.profile)
         self.rank, self._workers = kv.rank, kv.num_workers
         self.driver = _core.Driver(config.policy, keys.servers, config.window or 0, config.lead or 0)
-        self.parameters = Parameters(self.driver, keys, Layout(keys), kv.type)
+        self.parameters = Parameters(self.driver, keys, Layout(keys), kv.type, self._workers)
         self._metrics = Metrics(config, kv.rank)
         self._timeline: Optional[Timeline] = None
         try:
@@ -95,10 +95,10 @@ class ScheduledPath:
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
         self._order_source = OrderSource(self.driver, self._learner)
-        names, gradients = self.parameters.names, self.parameters.unit_gradients  # not self: the watchdog must not keep it alive
+        names = self.parameters.unit_names  # not self: the watchdog must not keep it alive
         try:
             self.driver.start()
-            self.watchdog = Watchdog(self.driver, self.config, self.rank, lambda unit: names[gradients[unit]], self._fail)
+            self.watchdog = Watchdog(self.driver, self.config, self.rank, lambda unit: names[unit], self._fail)
         except KVStoreError:
             self.stop()
             raise
@@ -146,7 +146,7 @@ class ScheduledPath:
         try:
             self._key_sets.iteration_ends(ended, self.parameters.pushed_in(ended))
             self._metrics.iteration(self._iteration, self.driver)
-            self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes, self.parameters.unit_gradients)
+            self._learner.iteration_begins(self._iteration, self.parameters.names, self.parameters.sizes)
         except Exception as error:  # an error in prophet_mx must not stop training
             self.driver.record(False)
             self._fail("the profile", error)
@@ -196,6 +196,10 @@ class ScheduledPath:
         """The buffer of a parameter before its first push, and its slices."""
         return self.parameters.make(key, parts)
 
+    def make_group(self, members: Sequence[Key]) -> GroupArrays:
+        """The arrays of a group before its first push."""
+        return self.parameters.make_group(members)
+
     def begin(self, layout: Layout, plain: PlainStore) -> None:
         """Schedule what is pushed from now on, by the layout on which the workers have agreed."""
         self.parameters.layout = layout
@@ -203,11 +207,13 @@ class ScheduledPath:
             self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
             self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
         logger.info(
-            "layout: %d of %d gradients are cut into %d slices of about %d bytes",
+            "layout: %d of %d gradients are cut into %d slices of about %d bytes, %d small ones share %d messages",
             len(layout.slices),
             len(self._keys.gradients),
             sum(map(len, layout.slices.values())),
             layout.unit,
+            len(layout.group_of),
+            len(set(layout.group_of.values())),
         )
 
     def _note(self, what: str, value: str, measured: float) -> None:
@@ -237,6 +243,13 @@ class ScheduledPath:
         if self._saved is not None and not profiled:
             logger.warning("the profile in %s describes other parameters and is not used", self.config.profile)
         return profiled
+
+    def saved_order(self) -> Dict[str, int]:
+        """The place of each parameter in the forward order, by the profile of an earlier job; empty without one."""
+        if self._saved is None:
+            return {}
+        order = forward_order(dict(enumerate(self._saved.ready_times())), self._saved.steps)
+        return {self._saved.gradients[index].name: place for place, index in enumerate(order)}
 
     def orders(self, layout: Layout) -> Optional[Orders]:
         """The orders that this worker hands out: rank 0's, if they are new."""

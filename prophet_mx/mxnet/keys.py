@@ -154,6 +154,10 @@ class KeyBook:
         names = self.new_keys(max(numbers, default=self._made - 1) + 2 - self._made)
         return [names[number - self._made] for number in numbers], names
 
+    def spread(self, elements: int) -> bool:
+        """Whether MXNet spreads an array of so many elements over all servers."""
+        return self.servers > 1 and elements >= self.bigarray
+
     def server_of(self, key: Key, elements: int) -> int:
         """The server that holds a key of ``elements`` elements, or WIDE."""
         if self.servers == 1:

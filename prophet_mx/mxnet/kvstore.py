@@ -70,7 +70,8 @@ class ScheduledKVStore(WrappedStore):
             return
         parameter = self._check(key, value, out) or self._schedule(key, value)
         if parameter is None:
-            super().pushpull(key, value, out, priority)
+            with self._in_store():
+                super().pushpull(key, value, out, priority)
             return
         sources = as_list(value)
         targets = sources if out is None else as_list(out)
@@ -97,7 +98,8 @@ class ScheduledKVStore(WrappedStore):
             return
         parameter = self._check(key, value) or self._schedule(key, value)
         if parameter is None:
-            super().push(key, value, priority)
+            with self._in_store():
+                super().push(key, value, priority)
             return
         iteration = path.next_iteration(parameter)
         self._pack_and_send(parameter, as_list(value), None, iteration, priority)
@@ -123,16 +125,20 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets, False)
         else:
             check_transfer(self._keys, key, None, out, False)
-        sliced = self._path.layout.slices
-        if not (sliced or self._path.traced):
-            super().pull(key, out, priority, ignore_sparse)
+        sliced, grouped = self._path.layout.slices, self._path.layout.group_of
+        if not (sliced or grouped or self._path.traced):
+            with self._in_store():
+                super().pull(key, out, priority, ignore_sparse)
             return
         if isinstance(key, (list, tuple)):
             for name, targets in zip(key, out):
                 self.pull(name, targets, priority, ignore_sparse)
             return
+        if key in grouped and self._pull_member(key, out, priority):
+            return
         if key not in sliced:
-            super().pull(key, out, priority, ignore_sparse)
+            with self._in_store():
+                super().pull(key, out, priority, ignore_sparse)
             self._path.note_landed(key, out)
             return
         shape = self._keys.shapes[key]
@@ -140,11 +146,26 @@ class ScheduledKVStore(WrappedStore):
         assert parameter is not None  # what is sliced is scheduled
         if not fit(parameter.native, out):
             check_transfer(self._keys, key, None, out, True, parameter.buffer)
-        super().pull(parameter.keys, parameter.arrays, priority)
+        with self._in_store():
+            super().pull(parameter.keys, parameter.arrays, priority)
         parameter.native.join()
         for target in as_list(out):
             parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)
+
+    def _pull_member(self, key: Key, out: Any, priority: int) -> bool:
+        """Pull a member of a group. Its value is here: nothing changes it on the servers before this worker pushes it again. False if it was
+        not pushed yet: the servers have the first value."""
+        assert self._path is not None
+        parameter = self._path.parameters.get(key)
+        if parameter is None or not parameter.native.sent:
+            return False
+        if not fit(parameter.native, out):
+            check_transfer(self._keys, key, None, out, True, parameter.buffer)
+        for target in as_list(out):
+            parameter.native.unpack(target.handle.value, priority)
+        self._path.note_landed(key, out)
+        return True
 
     def _pack_and_send(
         self, parameter: Parameter, sources: List[mx.nd.NDArray], targets: Optional[List[int]], iteration: int, priority: int

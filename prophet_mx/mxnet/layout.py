@@ -4,13 +4,18 @@ place in the orders, and how optimizers are wrapped for the servers. Pure bookke
 import pickle
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import numpy as np
 
 from ..planning.orders import Orders
 from ..planning.placement import SURE, most_elements
-from ..planning.units import MAX_PARTS, Slice, cut
+from ..planning.units import MAX_PARTS, Slice, cut, groups
 from .keys import Key, KeyBook
 from .slice_optimizer import SliceOptimizer, may_know_numbers
+
+GROUPED = ("float16", "float32", "float64")  # types of gradients that may share a message
+MOST_WORKERS = 2048  # up to which a word of every such type counts workers exactly
 
 LATE = 1 << 60  # where the positions of keys begin that are not in the layout
 
@@ -36,6 +41,8 @@ class Wrapping(NamedTuple):
     first: int  # of our own keys
     last: int
     strings: bool  # whether the caller's keys are strings
+    groups: Dict[int, Tuple[Tuple[int, int], ...]] = {}  # group -> number and elements of each of its members
+    workers: int = 1
 
     def wrap(self, optimizer: bytes) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
@@ -44,6 +51,13 @@ class Wrapping(NamedTuple):
     def shifts(self, optimizer: Any) -> bool:
         """Whether it matters to an optimizer that later keys are numbered after ours."""
         return self.strings and may_know_numbers(optimizer, self.first)
+
+
+class Group(NamedTuple):
+    """Small gradients that share a message. Its array has the elements of the members one after the other, and then a word for each."""
+
+    key: Key  # on the servers
+    members: Tuple[Key, ...]  # most urgent first
 
 
 @dataclass(frozen=True)
@@ -57,6 +71,7 @@ class Layout:
     message: float = 0.0  # seconds that a message takes as rank 0 measured it while all workers sent, 0 if nothing was
     slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut
     slice_keys: Dict[Key, List[Key]] = field(default_factory=dict)
+    group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
     known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
     places: Dict[Tuple[Key, int], Tuple[int, int]] = field(default_factory=dict)  # rank and position of each unit, if agreed on
@@ -66,11 +81,17 @@ class Layout:
         return replace(self, places=dict(zip(self.units(), zip(orders.ranks, orders.positions))))
 
     def units(self) -> List[Tuple[Key, int]]:
-        """Each unit as a key and the number of the part, in the order of init."""
-        return [(key, part) for key in self.known for part in range(len(self.keys_of(key)))]
+        """Each unit as a key and the number of the part, in the order of init. A group has the key of its most urgent member."""
+        return [(key, part) for key in self.known if self.leader(key) == key for part in range(len(self.keys_of(key)))]
+
+    def leader(self, key: Key) -> Key:
+        """The most urgent member of the group that a key is in; the key itself if it is in none."""
+        return self.group_of[key].members[0] if key in self.group_of else key
 
     def keys_of(self, key: Key) -> List[Key]:
         """The keys of a parameter's units."""
+        if key in self.group_of:
+            return [self.group_of[key].key]
         return self.slice_keys.get(key, [key])
 
     def is_late(self, key: Key) -> bool:
@@ -80,6 +101,7 @@ class Layout:
     def order_of(self, key: Key, part: int) -> Tuple[int, int]:
         """Rank and position of a unit: as agreed, or else both by the order of init on rank 0. Keys that are not in the layout, as they
         came late or from before the store was wrapped, follow all others; their ranks are this worker's own."""
+        key = self.leader(key)
         agreed = self.places.get((key, part))
         if agreed is not None:
             return agreed
@@ -88,7 +110,16 @@ class Layout:
 
     def sizes(self) -> List[Tuple[int, int]]:
         """Gradient and bytes of each unit."""
-        return [(self.keys.gradients[key], self.keys.shapes[key].bytes // len(self.keys_of(key))) for key, _ in self.units()]
+        shapes = self.keys.shapes
+        return [
+            (
+                self.keys.gradients[key],
+                sum(shapes[member].bytes for member in self.group_of[key].members)
+                if key in self.group_of
+                else shapes[key].bytes // len(self.keys_of(key)),
+            )
+            for key, _ in self.units()
+        ]
 
 
 def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
@@ -104,3 +135,16 @@ def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
     if keys.servers > 1 and keys.texts and keys.count + count >= SURE:
         return {}, f"units of {unit} bytes would make {count} slices, but MXNet can place only {SURE} keys on several servers"
     return found, ""
+
+
+def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, places: Sequence[int]) -> List[Tuple[Key, ...]]:
+    """The keys of the small gradients that are to share a message, most urgent first. ``places`` has the place of each dense key in the
+    forward order, as far as it is known; if it is empty, that is the order of the keys."""
+    names = list(keys.shapes)
+    shapes = list(keys.shapes.values())
+    kinds = [np.dtype(shape.dtype).name for shape in shapes]
+    alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, kinds)]
+    found = groups([0 if own else shape.bytes for own, shape in zip(alone, shapes)], kinds, places or range(len(names)), unit)
+    if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
+        return []  # MXNet could not place their keys
+    return [tuple(names[member] for member in group) for group in found]

@@ -163,6 +163,8 @@ class _End:
                 if self.path.watchdog.scheduler_gone:
                     self._plain.leave_alone()
                 with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
+                    mx.nd.waitall()  # what groups have still to send needs the driver's thread, and the store
+                    self.path.driver.join()
                     self._plain.free()
             finally:
                 self.path.watchdog.close()
@@ -196,6 +198,7 @@ def _at_exit() -> None:
         for _, path in stores:
             _set_alarms(path)
             path.close()
+            path.driver.join()
         _await_handed_over(None if ended_by is None else code)
         gc.callbacks.remove(_note_collection)  # of our threads none is left, and no new one could be started
 

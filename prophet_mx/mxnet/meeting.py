@@ -43,7 +43,7 @@ OVER_ANY_THRESHOLD = 1e30  # a number that compression to 2 bits makes its thres
 
 # The settings that are rank 0's for all workers: they control what the workers do together. All others are each worker's own: they change
 # when its gradients leave, which cannot change a result or cause a deadlock (see the proof in _ext/), or what it shows and writes.
-SHARED = ("policy", "unit", "bandwidth", "message_cost", "warmup")
+SHARED = ("policy", "unit", "groups", "bandwidth", "message_cost", "warmup")
 
 RATE_BYTES = 16_000_000  # pulled at most by each worker to measure the rate
 RATE_SECONDS = 0.25  # after which no more is asked for

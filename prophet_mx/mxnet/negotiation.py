@@ -1,8 +1,8 @@
 """The first push to a synchronous store, at which all workers meet: they learn whether rank 0 schedules and how, share its settings and its
-keys, agree on a layout, make the keys of the slices, and agree on the orders of the units.
+keys, agree on a layout, make the keys of slices and groups, and agree on the orders of the units.
 
 At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, service keys that it initialises
-carry its decisions to the others, and the slices are initialised from the servers' own values. An optimizer that is already on the servers
+carry its decisions to the others, and slices and groups are initialised from the servers' own values. An optimizer that is already on the servers
 is sent again, inside the one that knows the slices.
 
 Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
@@ -28,14 +28,15 @@ from ..planning.orders import Orders
 from ..planning.placement import SURE, probes
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import Slice
+from ..policies import POLICIES
 from ..runtime import __version__
 from ..sizes import Traffic
 from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
-from .layout import Layout, Wrapping, slices_of
+from .layout import MOST_WORKERS, Group, Layout, Wrapping, groups_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
 from .order_exchange import decoded_orders, encoded_orders
-from .parameters import Arrays
+from .parameters import Arrays, GroupArrays
 from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
@@ -56,6 +57,9 @@ class Side(Protocol):
     def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
         """The arrays from which the slices of a key are made. Called on rank 0 alone."""
 
+    def make_group(self, members: Sequence[Key]) -> GroupArrays:
+        """The arrays from which a group is made. Called on rank 0 alone."""
+
 
 def negotiate(
     plain: PlainStore,
@@ -65,6 +69,7 @@ def negotiate(
     compressed: bool,
     schedules: bool,
     join: Callable[[Config, bool], Side],
+    places: Sequence[int] = (),
 ) -> Layout:
     """All that workers do together at the first push, once. Blocks until all are here.
 
@@ -77,6 +82,7 @@ def negotiate(
     schedules : whether this worker would schedule by its own settings.
     join : called once if rank 0 schedules, with the settings that hold from then on, and whether this worker has the keys of the others.
         If it raises a ProphetError, this worker cannot schedule, and leaves.
+    places : of this worker's dense keys in the forward order, as far as that is known; rank 0's are those of all. Empty: as in the keys.
 
     Raises
     ------
@@ -85,7 +91,7 @@ def negotiate(
     """
     steps = _Steps(plain, keys, compressed)
     try:
-        told, shared = steps.settings(config, schedules, optimizer)
+        told, shared = steps.settings(config, schedules, optimizer, places)
         wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
         changed = differences(config, shared)
         if not told["scheduled"] and shared.policy != "off" and schedules:
@@ -98,7 +104,7 @@ def negotiate(
     except ProphetError:
         plain.leave_alone()  # this process can end though the others wait
         raise
-    return steps.layout(shared, optimizer, side)
+    return steps.layout(shared, optimizer, side, told["places"])
 
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
@@ -131,7 +137,9 @@ class _Steps:
 
     # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
 
-    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes]) -> Tuple[Dict[str, Any], Config]:
+    def settings(
+        self, config: Config, schedules: bool, optimizer: Optional[bytes], places: Sequence[int]
+    ) -> Tuple[Dict[str, Any], Config]:
         """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
         KVStoreError on this worker alone: it cannot even take the steps that follow."""
         keys = self._keys
@@ -145,6 +153,7 @@ class _Steps:
             "settings": encoded_settings(config),
             "keys": encoded_keys(keys) if schedules else [],
             "calls": keys.calls,
+            "places": list(places) if schedules else [],
         }
         said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
         told = json.loads(said)
@@ -216,8 +225,10 @@ class _Steps:
             self._plain.set_optimizer(optimizer)
         self._plain._barrier()
 
-    def _wrapping(self, parameters: Dict[int, int]) -> Optional[Wrapping]:
-        """How to wrap an optimizer, from the service keys so far and the parameter of each slice. None if nobody knows the numbers of our
+    def _wrapping(
+        self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None
+    ) -> Optional[Wrapping]:
+        """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody knows the numbers of our
         keys, as string keys were made before the store was wrapped: then there are no slices."""
         numbers = [self._keys.number(key) for key in self._service]
         service = [number for number in numbers if number is not None]
@@ -225,7 +236,8 @@ class _Steps:
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
-        return Wrapping(parameters, service, measuring, self._meeting.first, last, bool(self._keys.texts))
+        texts = bool(self._keys.texts)
+        return Wrapping(parameters, service, measuring, self._meeting.first, last, texts, groups or {}, self._plain.num_workers)
 
     def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
@@ -237,7 +249,7 @@ class _Steps:
 
     # -- the layout ----------------------------------------------------------------------------------------------------------
 
-    def layout(self, config: Config, optimizer: Optional[bytes], side: Side) -> Layout:
+    def layout(self, config: Config, optimizer: Optional[bytes], side: Side, places: Sequence[int]) -> Layout:
         """Agree on the layout, under rank 0's settings. Blocks until every worker is here. KVStoreError, on all workers alike, if the
         servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
@@ -256,7 +268,10 @@ class _Steps:
         side.measured(measured, message, unit)
         slices, obstacle = slices_of(self._keys, unit)
         self._say_whole(obstacle)
-        slice_keys, order_key, wrapping = self._make_slices(slices, optimizer, side.make)
+        grouped: List[Tuple[Key, ...]] = []
+        if unit and not obstacle and config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS:
+            grouped = groups_of(self._keys, slices, unit, places)
+        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, optimizer, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
         layout = Layout(
@@ -267,6 +282,7 @@ class _Steps:
             message=message,
             slices=slices,
             slice_keys=slice_keys,
+            group_of={member: group for group in groups for member in group.members},
             order_key=order_key if exchanges else None,
             known=dict.fromkeys(self._keys.shapes),
         )
@@ -312,46 +328,76 @@ class _Steps:
         self._prepare(self._wrapping({}), optimizer)
         return message_seconds(self._plain, self._probes)
 
-    def _make_slices(
-        self, slices: Dict[Key, List[Slice]], optimizer: Optional[bytes], arrays: Callable[[Key, Sequence[Slice]], Arrays]
-    ) -> Tuple[Dict[Key, List[Key]], Key, Optional[Wrapping]]:
-        """Make a key for each slice, with the servers' value, and one for orders, and see to it that the optimizer knows them. Blocks until
-        every worker is here. Returns these keys, and how optimizers are wrapped.
+    def _make_units(
+        self, slices: Dict[Key, List[Slice]], grouped: List[Tuple[Key, ...]], optimizer: Optional[bytes], side: Side
+    ) -> Tuple[Dict[Key, List[Key]], List[Group], Key, Optional[Wrapping]]:
+        """Make a key for each slice and each group, with the servers' values, and one for orders, and see to it that the optimizer knows
+        them. Blocks until every worker is here. Returns these keys, and how optimizers are wrapped.
 
-        ``arrays`` makes those of a key; it is called on rank 0 alone. The store keeps what a slice was initialised from until the
-        slice is pushed: what will be pushed had best be the same array. KVStoreError, on all workers alike, if the servers take our keys
-        for parameters.
+        The store keeps what a key was initialised from until it is pushed: what will be pushed had best be the same array, so ``side``
+        makes it on rank 0. KVStoreError, on all workers alike, if the servers take our keys for parameters.
         """
         shapes = self._keys.shapes
         widths = {key: shapes[key].bytes // shapes[key].elements for key in slices}
-        names, made = self._keys.slice_keys(
-            [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts],
-            [key for key in shapes if key not in slices],
-        )
+        loads = [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts]
+        loads += [sum(shapes[member].bytes for member in members) for members in grouped]
+        in_groups = {member for members in grouped for member in members}
+        names, made = self._keys.slice_keys(loads, [key for key in shapes if key not in slices and key not in in_groups])
         order_key = made[-1]
         supply = iter(names)
         slice_keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
+        groups = [Group(next(supply), members) for members in grouped]
         values: Dict[Key, mx.nd.NDArray] = {}
         for key, parts in slices.items():
-            if self._plain.rank == 0:
-                value, own = arrays(key, parts)
-                self._plain.pull(key, value)
-                value.wait_to_read()  # the slices have engine variables of their own
-            else:  # the store takes rank 0's values; these never get memory
-                own = [mx.nd.empty((part.stop - part.start,), dtype=shapes[key].dtype) for part in parts]
-            values.update(zip(slice_keys[key], own))
-        units = sum(len(slices.get(key, (key,))) for key in shapes)
+            values.update(zip(slice_keys[key], self._slice_values(key, parts, side)))
+        for group in groups:
+            values[group.key] = self._group_value(group, side)
+        units = sum(len(slices.get(key, (key,))) for key in shapes) - len(in_groups) + len(groups)
         values[order_key] = mx.nd.zeros((2 * units + 1,))
         spare = mx.nd.zeros((1,))
         self._plain.init(made, [values.get(name, spare) for name in made])  # at once: each call waits for all workers
         for name in made:
             self._keys.made(name)
         self._service.append(order_key)
-        number = self._keys.number
-        numbers = ((number(name), number(key)) for key, names in slice_keys.items() for name in names)
-        wrapping = self._wrapping({part: whole for part, whole in numbers if part is not None and whole is not None})
+        wrapping = self._wrapping(*self._numbers(slice_keys, groups))
         self._prepare(wrapping, optimizer)
-        return slice_keys, order_key, wrapping
+        return slice_keys, groups, order_key, wrapping
+
+    def _slice_values(self, key: Key, parts: Sequence[Slice], side: Side) -> List[mx.nd.NDArray]:
+        """What the slices of a key are initialised from."""
+        if self._plain.rank != 0:  # the store takes rank 0's values; these never get memory
+            return [mx.nd.empty((part.stop - part.start,), dtype=self._keys.shapes[key].dtype) for part in parts]
+        value, own = side.make(key, parts)
+        self._plain.pull(key, value)
+        value.wait_to_read()  # the slices have engine variables of their own
+        return own
+
+    def _group_value(self, group: Group, side: Side) -> mx.nd.NDArray:
+        """What a group is initialised from."""
+        shapes = [self._keys.shapes[member] for member in group.members]
+        if self._plain.rank != 0:
+            return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
+        arrays = side.make_group(group.members)
+        start = 0
+        for member, array, shape in zip(group.members, arrays.members, shapes):
+            self._plain.pull(member, array)
+            arrays.wire[start : start + shape.elements] = array.reshape((-1,))
+            start += shape.elements
+        arrays.wire.wait_to_read()
+        return arrays.wire
+
+    def _numbers(
+        self, slice_keys: Dict[Key, List[Key]], groups: Sequence[Group]
+    ) -> Tuple[Dict[int, int], Dict[int, Tuple[Tuple[int, int], ...]]]:
+        """The number of the parameter for each slice's, and those of its members with their elements for each group's. Both are empty if
+        the numbers are not known: then nothing is cut or shares a message."""
+        number = self._keys.number
+        if not self._keys.complete:
+            return {}, {}
+        shapes = self._keys.shapes
+        slices = {number(name): number(key) for key, names in slice_keys.items() for name in names}
+        members = {group.key: tuple((number(member), shapes[member].elements) for member in group.members) for group in groups}
+        return slices, {number(key): found for key, found in members.items()}
 
     def _agree_orders(self, mine: Optional[Orders], key: Key, units: int) -> Optional[Orders]:
         """Rank 0's orders of the layout's units; None if rank 0 has none, as all other workers do. Blocks until every worker is here."""

@@ -3,9 +3,10 @@
 import ctypes
 import logging
 from itertools import count
-from typing import Callable, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import NDArrayHandle, check_call
 from mxnet.kvstore import KVStore
 
@@ -13,12 +14,20 @@ from .. import _core
 from ..planning.units import Slice, together
 from ..sizes import COPY_BYTES
 from .keys import Key, KeyBook, shape_of
-from .layout import Layout
+from .layout import Group, Layout
 
 logger = logging.getLogger("prophet_mx")
 
 Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
 Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
+
+class GroupArrays(NamedTuple):
+    """A group's arrays; see group.pyx."""
+
+    wire: mx.nd.NDArray
+    memory: mx.nd.NDArray
+    members: List[mx.nd.NDArray]  # in the memory
+
 
 WHOLE = -1  # the place of all chunks together
 
@@ -54,18 +63,21 @@ class Parameters:
     Parameters
     ----------
     kind : the type of the wrapped store.
+    workers : how many there are.
 
     Attributes
     ----------
     layout : the layout by which units are made from now on.
     get : a parameter by its key; None if there is none yet.
     names, sizes : by gradient, in words and in bytes.
-    unit_gradients : the gradient of each of the scheduler's units.
+    unit_gradients : the gradient of each of the scheduler's units; of a group that of its most urgent member.
+    unit_names : each of these units in words.
     compression : factor by which MXNet's compression makes gradients smaller.
     """
 
-    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: Layout, kind: str) -> None:
+    def __init__(self, driver: "_core.Driver", keys: KeyBook, layout: Layout, kind: str, workers: int) -> None:
         self._driver = driver
+        self._workers = workers
         self._keys = keys
         self.layout = layout
         self._device = "device" in kind
@@ -74,9 +86,12 @@ class Parameters:
         self.names: Dict[int, str] = {}
         self.sizes: Dict[int, int] = {}
         self.unit_gradients: List[int] = []
+        self.unit_names: List[str] = []
         self.compression = 1
         self._home = mx.cpu()  # the context of buffers that are made before a push
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
+        self._made_groups: Dict[Tuple[Key, ...], GroupArrays] = {}  # likewise, by the members
+        self._groups: Dict[Key, Tuple[_core.Group, int, GroupArrays]] = {}  # by their own keys: with the unit
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
         self._reduced: Dict[Tuple[int, int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole, and so many arrays
@@ -95,6 +110,8 @@ class Parameters:
     def add(self, key: Key, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
         """Put a key that is pushed for the first time on the path; ``store`` is the handle of the store that sends it."""
         gradient = self._keys.gradient(key)
+        if key in self.layout.group_of:
+            return self._add_member(key, gradient, sample, store)
         parts = self.layout.slices.get(key, ())
         buffer, arrays = self._made.pop(key, (None, []))
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
@@ -107,9 +124,9 @@ class Parameters:
         units = [
             self._new_unit(name, array, gradient, *self.layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
         ]
+        self._note(gradient, key, buffer)
         self.unit_gradients += [gradient] * len(units)
-        self.names[gradient] = str(key)
-        self.sizes[gradient] = shape_of(buffer).bytes // self.compression
+        self.unit_names += [str(key)] * len(units)
         native = _core.Parameter(
             self._driver,
             store.value,
@@ -119,6 +136,62 @@ class Parameters:
         )
         self._by_key[key] = Parameter(native, units, buffer, keys, arrays, chunks, gradient)
         return self._by_key[key]
+
+    def _note(self, gradient: int, key: Key, buffer: mx.nd.NDArray) -> None:
+        self.names[gradient] = str(key)
+        self.sizes[gradient] = shape_of(buffer).bytes // self.compression
+
+    def _add_member(self, key: Key, gradient: int, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
+        """Put a member of a group on the path, and its group if it is the first."""
+        group = self.layout.group_of[key]
+        if group.key not in self._groups:
+            self._groups[group.key] = self._new_group(group, sample, store)
+        native, unit, arrays = self._groups[group.key]
+        index = group.members.index(key)
+        buffer = arrays.members[index]
+        self._note(gradient, key, buffer)
+        member = _core.Parameter(
+            self._driver, store.value, buffer.handle.value, [(unit, buffer.handle.value, group.key)], (), native, index
+        )
+        self._by_key[key] = Parameter(member, [unit], buffer, [group.key], [buffer], [], gradient)
+        return self._by_key[key]
+
+    def _new_group(
+        self, group: Group, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle
+    ) -> Tuple["_core.Group", int, GroupArrays]:
+        arrays = self._made_groups.pop(group.members, None)
+        if arrays is None or (arrays.wire.dtype, arrays.wire.context) != (sample.dtype, _host(sample)):
+            arrays = self._group_arrays(group.members, _host(sample))
+        gradients = [self._keys.gradient(member) for member in group.members]
+        unit = self._new_unit(group.key, arrays.wire, gradients[0], *self.layout.order_of(group.members[0], 0))
+        self.unit_gradients.append(gradients[0])
+        self.unit_names.append(f"{group.members[0]} and {len(group.members) - 1} more in its message")
+        kind = np.dtype(sample.dtype)
+        native = _core.Group(
+            self._driver,
+            store.value,
+            unit,
+            group.key,
+            arrays.wire.handle.value,
+            arrays.memory.handle.value,
+            list(zip(gradients, (shape_of(array).bytes for array in arrays.members))),
+            np.ones(1, kind).tobytes(),
+            np.full(1, self._workers, kind).tobytes(),
+        )
+        return native, unit, arrays
+
+    def make_group(self, members: Sequence[Key]) -> GroupArrays:
+        """The arrays of a group before its first push."""
+        self._made_groups[tuple(members)] = arrays = self._group_arrays(members, self._home)
+        return arrays
+
+    def _group_arrays(self, members: Sequence[Key], context: mx.Context) -> GroupArrays:
+        shapes = [self._keys.shapes[member] for member in members]
+        ends = np.cumsum([shape.elements for shape in shapes]).tolist()
+        memory = mx.nd.empty((ends[-1],), ctx=context, dtype=shapes[0].dtype)
+        wire = mx.nd.empty((ends[-1] + len(shapes),), ctx=context, dtype=shapes[0].dtype)
+        parts = [alias(memory[end - shape.elements : end].reshape(shape.shape)) for end, shape in zip(ends, shapes)]
+        return GroupArrays(wire, memory, parts)
 
     def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
         shape = shape_of(array)

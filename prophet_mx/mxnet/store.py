@@ -3,9 +3,9 @@
 import logging
 import os
 import pickle
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from enum import Enum
-from typing import Any, ContextManager, Dict, Optional
+from typing import Any, ContextManager, Dict, Iterator, List, Optional
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle
@@ -14,9 +14,10 @@ from mxnet.kvstore import KVStore
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import set_up_logging
+from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
-from .arguments import as_list, check_compression, check_init, checked_priority, pickled_optimizer
+from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Wrapping
@@ -79,6 +80,7 @@ class WrappedStore(KVStore):
         self._plain = PlainStore(self.handle)
         self._keys = keys
         self._optimizer: Optional[bytes] = None  # as it was when it was set
+        self._names: Dict[Any, str] = {}  # of parameters by int keys, where the optimizer has told them
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the workers have met
         self._compression = 1  # factor by which MXNet makes gradients smaller
         self._shifted = False  # whether a text key has another number than without the wrapper
@@ -116,7 +118,7 @@ class WrappedStore(KVStore):
         if self._path is not None:
             check_init(self._keys, key, value)
         self._check_new(key)
-        with self._watched("the other workers, which must initialise this key as well"):
+        with self._watched("the other workers, which must initialise this key as well"), self._in_store():
             super().init(key, value)
         self._register(key, value)
 
@@ -126,7 +128,7 @@ class WrappedStore(KVStore):
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
         self._check_new(key)
-        with self._watched("the other workers, which must initialise this key as well"):
+        with self._watched("the other workers, which must initialise this key as well"), self._in_store():
             super().broadcast(key, value, out, priority)
         self._register(key, value)
 
@@ -162,6 +164,18 @@ class WrappedStore(KVStore):
         with self._watched("the other workers at a barrier"):
             super()._barrier()
 
+    @contextmanager
+    def _in_store(self) -> Iterator[None]:
+        """A context in which the caller's thread may be in a function of MXNet's store that makes room for a key."""
+        driver = None if self._path is None else self._path.driver
+        if driver is not None:
+            driver.set_calling(True)
+        try:
+            yield
+        finally:
+            if driver is not None:
+                driver.set_calling(False)
+
     def _watched(self, what: str) -> ContextManager[None]:
         """A context in which the watchdog counts the time that the caller waits for this."""
         return nullcontext() if self._path is None else self._path.watchdog.blocked(what)
@@ -192,7 +206,8 @@ class WrappedStore(KVStore):
                 self._optimizer = pickle.dumps(optimizer)
             return
         pickled = pickled_optimizer(optimizer)
-        if self._wrapping is not None and self._wrapping.parameters and not slicing_allowed(optimizer):
+        self._names = parameter_names(optimizer)
+        if self._wrapping is not None and (self._wrapping.parameters or self._wrapping.groups) and not slicing_allowed(optimizer):
             raise KVStoreError(
                 f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
                 "first gradient was pushed; set the optimizer before the first push"
@@ -223,7 +238,14 @@ class WrappedStore(KVStore):
             waiting.enter_context(self._watched(others))
             try:
                 layout = negotiate(
-                    self._plain, self._keys, self._config, self._optimizer, self._compression != 1, self._path is not None, join
+                    self._plain,
+                    self._keys,
+                    self._config,
+                    self._optimizer,
+                    self._compression != 1,
+                    self._path is not None,
+                    join,
+                    self._places(),
                 )
             except Exception as error:
                 self._mode, self._refused = Mode.REFUSED, str(error) or type(error).__name__
@@ -238,6 +260,17 @@ class WrappedStore(KVStore):
             self._path.close()
             self._path = None
             let_go(self)
+
+    def _places(self) -> List[int]:
+        """The places of the dense keys in the forward order, as far as it is known: by the profile of an earlier job, or else by the names
+        of parameters that Trainer has numbered, in the order of sorted texts. Empty if the keys are in that order, as those of Module."""
+        dense = list(self._keys.shapes)
+        learned = self._path.saved_order() if self._path is not None else {}
+        if learned and all(str(key) in learned for key in dense):
+            return [learned[str(key)] for key in dense]
+        names = [self._names.get(key) for key in dense]
+        known = [name for name in names if name is not None]
+        return natural_places(known) if len(known) == len(names) and self._keys.texts is False else []
 
     def _late_path(self, config: Config) -> ScheduledPath:
         """The path of a worker whose own settings schedule nothing, under those of rank 0, while the others wait."""

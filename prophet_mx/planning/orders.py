@@ -22,6 +22,7 @@ for urgent units that are not ready yet, with one too high urgent units wait beh
 
 import heapq
 import math
+import re
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from .bound import finishing_order
@@ -49,6 +50,23 @@ def forward_order(ready: Dict[int, float], steps: Sequence[Sequence[int]]) -> Li
     order = [gradient for step in reversed(steps) for gradient in sorted(step)]
     known = set(order)
     return order + sorted(gradient for gradient in ready if gradient not in known)
+
+
+def natural_places(names: Sequence[str]) -> List[int]:
+    """The place of each parameter in the forward order, as far as names tell: by the texts, but numbers in them count as numbers. A layer's
+    name usually ends with the count of such layers before it. ``gluon.Trainer`` numbers parameters by the texts alone.
+
+    >>> natural_places(["conv0_weight", "conv10_weight", "conv2_weight"])
+    [0, 2, 1]
+    """
+    places = [0] * len(names)
+    for place, index in enumerate(sorted(range(len(names)), key=lambda index: _with_numbers(names[index]))):
+        places[index] = place
+    return places
+
+
+def _with_numbers(name: str) -> List[Tuple[str, int]]:
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"([^0-9]*)([0-9]*)", name, re.ASCII)]
 
 
 def total_order(ready: Sequence[float], sizes: Sequence[int], rate: float) -> List[int]:

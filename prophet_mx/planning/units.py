@@ -3,13 +3,13 @@
 A large gradient is *cut* into slices, so that what is more urgent never waits behind much of it: :func:`cut`, for messages to servers, into
 equal ones; :func:`partition`, for collectives, into those that suit the moment at which each travels.
 
-Small neighbours are *merged*: :func:`together` for copies, and :func:`merge` for collectives, as each costs the processors a start-up.
-Units of messages never cross gradients, so that a parameter that is not pushed in some iteration holds nothing up.
+Small neighbours are *merged*: :func:`groups` for messages to servers, :func:`together` for copies, and :func:`merge` for collectives, as
+each message, copy or collective costs the processors a start-up.
 
 How large units are is the matter of unit_sizes.py.
 """
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Hashable, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from ..sizes import MIN_UNIT, parts_of
 from .bound import Sending, sendings
@@ -17,6 +17,8 @@ from .unit_sizes import UnitSizes
 
 MOST = 2**62
 MAX_PARTS = 1 << 20  # slices of one gradient, at most
+GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
+GROUP_MEMBERS = 16
 
 
 class Slice(NamedTuple):
@@ -103,6 +105,36 @@ def together(sizes: Sequence[int], least: int) -> List[int]:
     if count and counts:
         counts[-1] += count
     return counts or [count] * bool(count)
+
+
+def groups(sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int) -> List[Tuple[int, ...]]:
+    """Which gradients share a message: two or more indices each, most urgent first.
+
+    A group is sent when its last member is ready, and each of its layers waits for all of it. So members are small (at most ``unit`` / 2
+    bytes each), neighbours in forward order, and few: up to ``GROUP_MEMBERS``, and ``unit`` * ``GROUP_SHARE`` bytes together.
+    What stays alone lies between members without parting them.
+
+    Parameters
+    ----------
+    sizes : bytes of each gradient, 0 for one that must travel alone.
+    kinds : gradients of different kinds (types) never share a message.
+    urgency : the place of each gradient in the forward order, as far as it is known.
+    unit : bytes of a slice.
+
+    >>> groups([10, 10, 900, 10, 0, 10], ["f", "f", "f", "f", "f", "h"], range(6), 100)
+    [(0, 1, 3)]
+    """
+    found: List[List[int]] = []
+    newest: Dict[Hashable, List[int]] = {}
+    for index in sorted(range(len(sizes)), key=lambda index: (urgency[index], index)):
+        if not 0 < sizes[index] <= unit / 2:
+            continue
+        group = newest.get(kinds[index])
+        if group is None or len(group) == GROUP_MEMBERS or sum(sizes[member] for member in group) + sizes[index] > unit * GROUP_SHARE:
+            newest[kinds[index]] = group = []
+            found.append(group)
+        group.append(index)
+    return [tuple(group) for group in found if len(group) > 1]
 
 
 # -- collectives -----------------------------------------------------------------------------------------------------------

@@ -35,16 +35,15 @@ class ProfileLearner:
         self._gradients: List[int] = []  # of the profile: gradient index in forward order; changes only with it
         self.profile: Optional[GradientProfile] = None
 
-    def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int], unit_gradient: List[int]) -> None:
+    def iteration_begins(self, iteration: int, names: Dict[int, str], sizes: Dict[int, int]) -> None:
         """Take in what became ready since the last call. ``names`` and ``sizes`` (bytes) are by gradient index."""
         following = self.profile is not None and not self._samples
         if following and iteration % FOLLOW_EVERY == 0:
             self._driver.record(True)
         if following and iteration % FOLLOW_EVERY != FOLLOW_SPAN:
             return
-        for number, unit, seconds in self._driver.take_events():
+        for number, gradient, seconds in self._driver.take_events():
             ready = self._times.setdefault(number, {})
-            gradient = unit_gradient[unit]
             ready[gradient] = max(seconds, ready.get(gradient, seconds))
         # The very first iteration is not typical; the last two may still be under way.
         first = iteration - FOLLOW_SPAN if following else 1

@@ -10,7 +10,8 @@ from ..planning.bound import worker_rate
 from ..planning.orders import total_order
 from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
 from ..planning.unit_sizes import unit_bytes
-from ..planning.units import cut
+from ..planning.units import cut, groups
+from ..policies import POLICIES
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import COPY_BYTES, Traffic
 
@@ -103,17 +104,28 @@ def worker_classes(cluster: Cluster, collapse: bool = True) -> List[Tuple[int, f
 
 class Unit(NamedTuple):
     """What one message carries: ``bytes`` of gradient ``gradient`` (index in forward order) for server ``server`` (from 0), or
-    :data:`SPREAD`."""
+    :data:`SPREAD`. In a group these are the bytes of all ``members``, given as (gradient, bytes), of which ``gradient`` is the most urgent."""
 
     gradient: int
     bytes: int
     server: int
+    members: Tuple[Tuple[int, int], ...] = ()
+
+    def gradients(self) -> Tuple[Tuple[int, int], ...]:
+        """Each gradient that it carries, with the bytes of it."""
+        return self.members or ((self.gradient, self.bytes),)
 
 
 def make_units(
-    profile: GradientProfile, servers: int, unit: int = 0, bigarray: int = BIGARRAY_BOUND, element_bytes: int = ELEMENT_BYTES
+    profile: GradientProfile,
+    servers: int,
+    unit: int = 0,
+    bigarray: int = BIGARRAY_BOUND,
+    element_bytes: int = ELEMENT_BYTES,
+    grouped: bool = False,
 ) -> List[Unit]:
-    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first.
+    """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first. ``grouped``: small
+    gradients share messages.
 
     A gradient that stays whole is spread from ``bigarray`` elements on; ``element_bytes`` is 2 for a job in half precision. The others are
     where MXNet places the numbers of their keys: those of whole gradients are their indices, those of slices are chosen (see
@@ -125,6 +137,9 @@ def make_units(
         own = [(part.stop - part.start) * element_bytes for part in parts]
         own[-1] += gradient.bytes - sum(own)
         sizes.append(own)
+    small = [0 if len(own) > 1 or servers > 1 and own[0] >= bigarray * element_bytes else own[0] for own in sizes]
+    shared = groups(small, [0] * len(small), range(len(small)), unit) if grouped and unit else []
+    group_of = {member: members for members in shared for member in members}
 
     def place(number: int, size: int) -> int:
         server = None if servers > 1 and size >= bigarray * element_bytes else server_of(number, servers)
@@ -133,11 +148,20 @@ def make_units(
     loads = [0] * servers
     for number, own in enumerate(sizes):
         server = place(number, own[0])
-        if len(own) == 1 and server != SPREAD:
+        if len(own) == 1 and server != SPREAD and number not in group_of:
             loads[server] += own[0]
-    slices = [size for own in sizes if len(own) > 1 for size in own]
-    numbers = iter(slice_numbers(slices, loads, count(len(sizes) + service_keys(servers))))
-    return [Unit(index, size, place(index if len(own) == 1 else next(numbers), size)) for index, own in enumerate(sizes) for size in own]
+    chosen = [size for own in sizes if len(own) > 1 for size in own] + [sum(small[member] for member in members) for members in shared]
+    numbers = slice_numbers(chosen, loads, count(len(sizes) + service_keys(servers)))
+    of_slices, of_groups = iter(numbers), dict(zip(shared, numbers[len(numbers) - len(shared) :]))
+    found = []
+    for index, own in enumerate(sizes):
+        members = group_of.get(index)
+        if members is None:
+            found += [Unit(index, size, place(index if len(own) == 1 else next(of_slices), size)) for size in own]
+        elif members[0] == index:
+            size = sum(small[member] for member in members)
+            found.append(Unit(index, size, place(of_groups[members], size), tuple((member, small[member]) for member in members)))
+    return found
 
 
 def pinned(units: Sequence[Unit], profile: GradientProfile) -> List[List[int]]:
@@ -165,7 +189,7 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     sizes = [gradient.bytes for gradient in profile.gradients]
     traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
     unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
-    units = make_units(profile, cluster.servers, unit, bigarray)
+    units = make_units(profile, cluster.servers, unit, bigarray, grouped=policy != PLAIN and POLICIES[policy].groups)
     return in_total_order(units, profile, rate * cluster.servers)
 
 
@@ -175,7 +199,8 @@ def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -
     for unit in units:
         if not 0 <= unit.gradient < len(total) or unit.bytes < 1 or (unit.server != SPREAD and not 0 <= unit.server < servers):
             raise ConfigError(not_allowed(str(unit), f"a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"))
-        total[unit.gradient] += unit.bytes
+        for gradient, size in unit.gradients():
+            total[gradient] += size
     for index, gradient in enumerate(profile.gradients):
         if total[index] != gradient.bytes:
             raise ConfigError(f"the units of gradient {gradient.name!r} carry {total[index]} bytes; allowed: {gradient.bytes}, its size")

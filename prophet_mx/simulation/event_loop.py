@@ -100,7 +100,7 @@ class Simulation:
         self.step_times = [ready[step[0]] for step in profile.steps]
         self.copies = plan_copies(self.units, self.cluster.copy_chunk)
         self.step_copies: List[List[Copy]] = [[] for _ in profile.steps]
-        self.copy_of = [0] * len(self.units)
+        self.copies_of: List[List[int]] = [[] for _ in self.units]  # several of a group
         self.units_per_gradient = [0] * len(ready)
         self.copies_per_gradient = [0] * len(ready)
         for number, copy in enumerate(self.copies):
@@ -108,7 +108,7 @@ class Simulation:
             self.units_per_gradient[copy.gradient] += len(copy.units)
             self.copies_per_gradient[copy.gradient] += 1
             for unit in copy.units:
-                self.copy_of[unit] = number
+                self.copies_of[unit].append(number)
 
     def _plan_servers(self) -> None:
         """Classes of servers (the scheduler's links of each), and each unit's parts. Servers that hold only spread units are
@@ -202,6 +202,7 @@ class Simulation:
         factor = worker.draw(self.cluster.jitter)
         worker.backward_end = worker.clock = t + factor * self.backward
         worker.layer = 0
+        worker.to_come = [len(copies) for copies in self.copies_of]
         worker.unanswered = [len(copy.units) for copy in self.copies]
         worker.missing = list(self.copies_per_gradient)
         for step, time in enumerate(self.step_times):
@@ -215,6 +216,9 @@ class Simulation:
 
     def _on_host(self, worker: Worker, copy: Copy, iteration: int, t: float) -> None:
         for unit in copy.units:
+            worker.to_come[unit] -= 1
+            if worker.to_come[unit]:
+                continue
             worker.times[0][unit] = t
             if self.plain:
                 self._release(worker, unit, t)
@@ -330,11 +334,11 @@ class Simulation:
         if not self.plain:
             worker.scheduler.done(unit, t)
             self.eager.add(worker.number)
-        number = self.copy_of[unit]
-        worker.unanswered[number] -= 1
-        if not worker.unanswered[number]:
-            copy = self.copies[number]
-            self._copy(worker, TO_DEVICE, copy, t, self._on_device, worker, copy.gradient)
+        for number in self.copies_of[unit]:
+            worker.unanswered[number] -= 1
+            if not worker.unanswered[number]:
+                copy = self.copies[number]
+                self._copy(worker, TO_DEVICE, copy, t, self._on_device, worker, copy.gradient)
 
     def _on_device(self, worker: Worker, gradient: int, t: float) -> None:
         worker.missing[gradient] -= 1

@@ -20,7 +20,7 @@ TO_HOST, TO_DEVICE = 0, 1
 
 
 class Copy(NamedTuple):
-    """Some units of one gradient, which are copied at once."""
+    """Some units of one gradient, which are copied at once; or its part of a group."""
 
     gradient: int
     bytes: int
@@ -31,14 +31,12 @@ def plan_copies(units: Sequence[Unit], chunk: float) -> List[Copy]:
     """The copies of all units, by gradient and place. ``chunk`` is the least bytes of one: neighbouring units are copied together up to
     that. 0: whole gradients."""
     copies: List[Copy] = []
-    order = sorted(range(len(units)), key=lambda number: units[number].gradient)
-    for number in order:
-        unit = units[number]
+    for gradient, number, size in sorted((gradient, number, size) for number, unit in enumerate(units) for gradient, size in unit.gradients()):
         last = copies[-1] if copies else None
-        if last is not None and last.gradient == unit.gradient and (not chunk or last.bytes < chunk):
-            copies[-1] = Copy(unit.gradient, last.bytes + unit.bytes, (*last.units, number))
+        if last is not None and last.gradient == gradient and (not chunk or last.bytes < chunk):
+            copies[-1] = Copy(gradient, last.bytes + size, (*last.units, number))
         else:
-            copies.append(Copy(unit.gradient, unit.bytes, (number,)))
+            copies.append(Copy(gradient, size, (number,)))
     return copies
 
 
@@ -114,6 +112,7 @@ class Worker:
         self.layer = 0  # the next layer of forward
         self.forward = [(0.0, 0.0)] * gradients
         self.copies: CopyEngines
+        self.to_come: List[int] = []  # copies to the host of this iteration that are missing, per unit
         self.unanswered: List[int] = []  # units of this iteration whose answers are missing, per copy to the device
         self.missing = [0] * gradients  # such copies of this iteration that are missing, per gradient
         self.parts_left = [0] * units

@@ -4,12 +4,16 @@
     driver       a scheduler that the engine's ops drive, with a drain and a recorder
     ops          the native ops around a request
     copies       between a caller's arrays and ours
+    gathering    the rounds of a group
+    group        a group of small parameters that travel in one message
     parameter    the data path of one parameter
     arrival      whether an array has been written
 """
 include "engine/mxapi.pyx"
+include "engine/gathering.pyx"
 include "engine/driver.pyx"
 include "engine/ops.pyx"
 include "engine/copies.pyx"
+include "engine/group.pyx"
 include "engine/parameter.pyx"
 include "engine/arrival.pyx"

@@ -29,6 +29,7 @@ cdef extern from "<time.h>" nogil:
         long tv_sec
         long tv_nsec
     int clock_gettime(int, timespec*)
+    int nanosleep(timespec*, timespec*)
     int CLOCK_MONOTONIC
 
 

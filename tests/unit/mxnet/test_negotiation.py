@@ -10,7 +10,7 @@ import pytest
 from prophet_mx import Config, ConfigError, KVStoreError
 from prophet_mx.mxnet.keys import MEETING_INTS, KeyBook, Shape, shape_of
 from prophet_mx.mxnet.negotiation import negotiate
-from prophet_mx.mxnet.parameters import new_arrays
+from prophet_mx.mxnet.parameters import GroupArrays, new_arrays
 from prophet_mx.policies import POLICIES
 from prophet_mx.simulation.cluster import Unit, make_units
 from support.profiles import make_profile
@@ -31,6 +31,11 @@ class Side:
     def make(self, key, parts):
         shape = self.book.shapes[key]
         return new_arrays(shape.shape, shape.dtype, mx.cpu(), parts)
+
+    def make_group(self, members):
+        shapes = [self.book.shapes[member] for member in members]
+        wire = mx.nd.empty((sum(shape.elements for shape in shapes) + len(members),), dtype=shapes[0].dtype)
+        return GroupArrays(wire, wire, [mx.nd.empty(shape.shape, dtype=shape.dtype) for shape in shapes])
 
 
 UNIT = 800  # bytes: two slices of each of the larger arrays
@@ -200,12 +205,16 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
     layout = negotiate(store, book, Config.read(bandwidth=1e8, unit=100_000)[0], None, False, True, lambda config, alike: Side(book))
 
     numbers = store.numbers
-    units = [
-        Unit(index, 4 * store.servers.values[numbers[key]].size, numbers[key] * 9973 % servers)
-        for index, (name, size) in enumerate(zip(names, sizes))
-        for key in layout.keys_of(name)
-    ]
-    assert units == make_units(profile, servers, 100_000)
+    units = []
+    for name, _ in dict.fromkeys((layout.leader(name), part) for name in names for part in range(len(layout.keys_of(name)))):
+        members = layout.group_of[name].members if name in layout.group_of else ()
+        shares = tuple((names.index(member), sizes[names.index(member)]) for member in members)
+        key = layout.keys_of(name)[sum(names[unit.gradient] == name for unit in units)]
+        words = len(members)
+        units.append(
+            Unit(names.index(name), 4 * (store.servers.values[numbers[key]].size - words), numbers[key] * 9973 % servers, shares)
+        )
+    assert units == make_units(profile, servers, 100_000, grouped=True)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 100_000
     assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))

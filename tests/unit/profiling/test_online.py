@@ -40,7 +40,7 @@ class Job:
     def run(self, pushed, times=1, spacing=SPACING):
         names, sizes = {g: f"layer{g}" for g in range(self.layers)}, dict.fromkeys(range(self.layers), 100)
         for _ in range(times):
-            self.learner.iteration_begins(self.iteration, names, sizes, list(range(self.layers)))
+            self.learner.iteration_begins(self.iteration, names, sizes)
             if self.driver.recording:
                 self.driver.events += [(self.iteration, g, 1.0 * self.iteration + (self.layers - g) * spacing) for g in pushed]
             self.iteration += 1

@@ -5,6 +5,8 @@ Per unit and iteration two native ops go onto MXNet's engine around the store's 
     gate   runs when the unit's bytes are ready; tells the scheduler and completes only when the scheduler releases the unit, which
            holds back the request behind it
     done   runs when the request was answered
+
+The ops of a group are others: see group.pyx.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -13,7 +15,7 @@ from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
 from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
-from .posix cimport (CLOCK_MONOTONIC, at, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
+from .posix cimport (CLOCK_MONOTONIC, at, nanosleep, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
                      pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
                      pthread_create, pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, pthread_t, timespec)
 from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, Counters, LinkState, Unit, UnitState, choose_all, choose_rest, sending_until
@@ -30,8 +32,18 @@ cdef struct WaitingUnit:
 
 cdef struct ReadyEvent:
     int64_t iteration
-    int unit
+    int gradient
     double time
+
+cdef struct HoldRequest:            # of a call of a group's member, from the push of its hold until that runs
+    void* group
+    int index
+    int64_t request, iteration
+
+cdef class Group                    # group.pyx
+
+cdef double BUSY_STEP = 0.001       # seconds until the driver's thread looks again whether another thread calls the store
+cdef int BUSY_STEPS = 100           # after so many, a call that still goes on is one that waits for other workers
 
 
 @cython.no_gc                        # it can be part of no cycle; and the collector must not clear what the destructor needs
@@ -41,8 +53,10 @@ cdef class Driver(BlockScheduler):
     Contract, beside that of the base class:
 
     1. The lock guards the drain and the recorder as well.
-    2. Engine threads call on_gate(), on_answer() and on_landed(), which take the lock. The caller's thread can be one of them.
-    3. The driver's own native thread runs loop(). All others are Python threads.
+    2. Engine threads call on_gate(), on_answer(), on_landed(), and on_hold(), on_turn(), on_reply() of groups, which take the lock. The
+       caller's thread can be one of them.
+    3. The driver's own native thread runs loop(). It takes the GIL only to push a request of a group, without the lock. All others are
+       Python threads.
     4. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
        nothing inline on completion).
     5. Ops that were pushed refer to the driver: it lives until they have run.
@@ -62,6 +76,11 @@ cdef class Driver(BlockScheduler):
         int n_events, event_capacity
         int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
         int fault                   # the unit whose state contradicted an event, -1 none
+        list owned_groups           # keeps all that were made, as long as the driver lives
+        void** groups
+        int n_groups
+        double groups_due           # when a group has to be looked at, at the latest
+        bint calling                # MXNet's store is being called without the GIL
 
     def __cinit__(self):
         cdef pthread_condattr_t attributes
@@ -70,6 +89,8 @@ cdef class Driver(BlockScheduler):
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
         self.fault = -1
+        self.owned_groups = []
+        self.groups_due = INFINITY
         self.sleeping_until = INFINITY
         self.recording = True
         self.event_capacity = 1 << 15
@@ -80,10 +101,11 @@ cdef class Driver(BlockScheduler):
 
     def __dealloc__(self):
         if self.made:                                   # else nothing runs, and what __cinit__ did not reach is not there
-            self.stop()
+            self.join()
             pthread_cond_destroy(&self.wake)
         free(self.gates)
         free(self.events)
+        free(self.groups)
 
     cdef int grow(self, int capacity) noexcept nogil:
         """Room for the gates as well."""
@@ -112,7 +134,13 @@ cdef class Driver(BlockScheduler):
             pthread_mutex_unlock(&self.lock)
 
     def stop(self) -> None:
-        """release_all(), then join the native thread. May be called again."""
+        """release_all(), then join(), unless there are groups: what they still have to send needs the thread. May be called again."""
+        self.release_all()
+        if self.n_groups == 0:
+            self.join()
+
+    def join(self) -> None:
+        """release_all(), then join the native thread: nothing of a group may be under way. May be called again."""
         self.release_all()
         if not self.running:
             return
@@ -176,6 +204,24 @@ cdef class Driver(BlockScheduler):
         BlockScheduler.set_places(self, places)
         pthread_cond_signal(&self.wake)                 # what the lead limit held back may go
 
+    def keep_group(self, Group group not None) -> None:
+        """Look after a group from now on."""
+        cdef void** table = <void**>malloc((self.n_groups + 1) * sizeof(void*))
+        if table == NULL:
+            raise MemoryError()
+        self.owned_groups.append(group)
+        memcpy(table, self.groups, self.n_groups * sizeof(void*))
+        table[self.n_groups] = <void*>group
+        self.acquire()
+        self.groups, table = table, self.groups
+        self.n_groups += 1
+        pthread_mutex_unlock(&self.lock)
+        free(table)
+
+    def set_calling(self, bint calling) -> None:
+        """Whether the caller's thread is in a function of MXNet's store, without the GIL."""
+        self.calling = calling
+
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""
         self.acquire()
@@ -185,8 +231,8 @@ cdef class Driver(BlockScheduler):
         pthread_mutex_unlock(&self.lock)
 
     def take_events(self) -> list:
-        """Ready events since the last call: (iteration, unit, seconds on the monotonic clock). The newest are lost when over 32768
-        were not taken."""
+        """Ready events since the last call: (iteration, gradient, seconds on the monotonic clock), one for each of its units. The newest are
+        lost when over 32768 were not taken."""
         cdef int n, i
         cdef ReadyEvent* taken = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
         if taken == NULL:
@@ -197,7 +243,7 @@ cdef class Driver(BlockScheduler):
         self.n_events = 0
         pthread_mutex_unlock(&self.lock)
         try:
-            return [(taken[i].iteration, taken[i].unit, taken[i].time) for i in range(n)]
+            return [(taken[i].iteration, taken[i].gradient, taken[i].time) for i in range(n)]
         finally:
             free(taken)
 
@@ -283,9 +329,7 @@ cdef class Driver(BlockScheduler):
             pthread_mutex_unlock(&self.lock)
             return
         self.gates[unit] = complete[0]
-        if self.recording and self.n_events < self.event_capacity:
-            self.events[self.n_events] = ReadyEvent(iteration, unit, t)
-            self.n_events += 1
+        self.note_ready(iteration, self.units[unit].gradient, t)
         self.sample(t, self.units[unit].link)
         self.on_ready(unit, iteration, t)
         if self.recorder is not None:
@@ -315,6 +359,50 @@ cdef class Driver(BlockScheduler):
             self.recorder.landed(first, count, iteration, now())
         pthread_mutex_unlock(&self.lock)
 
+    cdef void on_hold(self, HoldRequest* hold, OnComplete* complete) noexcept nogil:
+        """A member's gradient is in the memory of its group."""
+        cdef double t
+        cdef int gradient
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        self.requests += 1
+        gradient = (<Group>hold.group).members[hold.index].gradient
+        (<Group>hold.group).members[hold.index].held = complete[0]
+        (<Group>hold.group).rounds.ready(hold.index, hold.request, t)
+        self.note_ready(hold.iteration, gradient, t)
+        self.step_ready(gradient, hold.iteration, t)
+        self.attend(hold.group, t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef void on_turn(self, void* group, OnComplete* complete) noexcept nogil:
+        """The wire array of a group is free for its next message."""
+        cdef double t
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        self.gates[(<Group>group).unit] = complete[0]
+        (<Group>group).rounds.open(t)
+        self.attend(group, t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef void on_reply(self, void* group) noexcept nogil:
+        """The answer to a group's message is in its wire array."""
+        cdef double t
+        cdef int unit = (<Group>group).unit
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        self.answers += (<Group>group).unpack(t)
+        if self.consistent(unit, SENT, t):
+            self.sample(t, self.units[unit].link)
+            self.on_done(unit, t)
+            if self.recorder is not None:
+                self.recorder.done(self, unit, t)
+            self.drain.unit_answered(self, unit, t)
+        self.attend(group, t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
     # -- under the lock -------------------------------------------------------------------------------------------------------------
 
     cdef bint consistent(self, int unit, UnitState expected, double t) noexcept nogil:
@@ -325,6 +413,45 @@ cdef class Driver(BlockScheduler):
             self.open = True
             self.flush(t)
         return self.fault < 0
+
+    cdef void note_ready(self, int64_t iteration, int gradient, double t) noexcept nogil:
+        """For take_events()."""
+        if self.recording and self.n_events < self.event_capacity:
+            self.events[self.n_events] = ReadyEvent(iteration, gradient, t)
+            self.n_events += 1
+
+    cdef void attend(self, void* group, double t) noexcept nogil:
+        """Let a group's message leave if it may, and see to it that the group is looked at again in time. The scheduler gets a unit that
+        is ready; a scheduler that has failed gets none, and the message goes at once."""
+        cdef int unit = (<Group>group).unit
+        cdef OnComplete* turn
+        if (<Group>group).rounds.may_close(self.open, t, &self.groups_due):
+            (<Group>group).rounds.close(t)
+            (<Group>group).pack()
+            if self.consistent(unit, IDLE, t):
+                self.sample(t, self.units[unit].link)
+                self.on_ready(unit, (<Group>group).rounds.iteration, t)
+                if self.recorder is not None:
+                    self.recorder.ready(self, unit, t)
+            else:
+                turn = &self.gates[unit]
+                turn.callback(turn.engine, turn.param, NULL)
+        if (<Group>group).rounds.stranded(t, &self.groups_due):
+            self.groups_due = t             # this needs the native thread
+
+    cdef void* attend_all(self, double t) noexcept nogil:
+        """By the native thread: a group for which it is to push a request, or NULL."""
+        cdef void* group
+        cdef int i
+        self.groups_due = INFINITY
+        for i in range(self.n_groups):
+            group = self.groups[i]
+            self.attend(group, t)
+            if (<Group>group).rounds.stranded(t, &self.groups_due):
+                (<Group>group).rounds.push()
+                self.groups_due = t     # others may need one as well
+                return group
+        return NULL
 
     cdef int list_waiting(self, WaitingUnit* found) noexcept nogil:
         cdef Unit* unit
@@ -350,6 +477,7 @@ cdef class Driver(BlockScheduler):
             wake = INFINITY
         if self.recorder is not None:
             wake = self.recorder.released(self, n, t, wake)
+        wake = min(wake, self.groups_due)
         for i in range(n):
             unit = self.out[i]
             self.drain.unit_released(self.units[unit].link)
@@ -366,15 +494,22 @@ cdef class Driver(BlockScheduler):
             self.recorder.sampled(self, t)
 
     cdef void loop(self) noexcept nogil:
-        """The native thread: samples drain while a limit holds something back, sleeps otherwise."""
+        """The native thread: samples drain while a limit holds something back, looks after groups whose patience ends, sleeps otherwise."""
         cdef double t, wake
+        cdef void* group
         cdef timespec until
         pthread_mutex_lock(&self.lock)
         while not self.stopping:
             t = now()
             self.sleeping_until = 0                     # awake: flush() need not signal
             self.sample(t, HOLDING)
+            group = self.attend_all(t) if t >= self.groups_due else NULL
             wake = self.flush(t)
+            if group != NULL:
+                pthread_mutex_unlock(&self.lock)
+                self.push_request(group)
+                pthread_mutex_lock(&self.lock)
+                continue
             if wake == INFINITY:
                 self.sleeping_until = INFINITY
                 pthread_cond_wait(&self.wake, &self.lock)
@@ -384,6 +519,19 @@ cdef class Driver(BlockScheduler):
                 until = at(wake)
                 pthread_cond_timedwait(&self.wake, &self.lock, &until)
         pthread_mutex_unlock(&self.lock)
+
+
+    cdef void push_request(self, void* group) noexcept with gil:
+        """Push a request for what is stranded. MXNet's store takes one thread at a time: its tables may just grow in a call of another. That
+        takes no time to speak of, and a call that takes long waits for other workers."""
+        cdef timespec step = timespec(0, <long>(BUSY_STEP * 1e9))
+        cdef int i
+        for i in range(BUSY_STEPS):
+            if not self.calling:
+                break
+            with nogil:
+                nanosleep(&step, NULL)
+        (<Group>group).push_request(0)
 
 
 cdef void* driver_thread(void* driver) noexcept nogil:

@@ -36,6 +36,7 @@ cdef struct MXApi:                  # begins with the functions of MXNET_FUNCTIO
     int (*array_reshape)(void*, int, int64_t*, bint, void**) noexcept nogil
     int (*array_slice)(void*, int64_t, int64_t, void**) noexcept nogil
     int (*array_free)(void*) noexcept nogil
+    int (*array_data)(void*, void**) noexcept nogil                         # of an array in host memory
     int (*kv_push)(void*, uint32_t, const int*, void**, int) noexcept nogil
     int (*kv_push_ex)(void*, uint32_t, const char**, void**, int) noexcept nogil
     int (*kv_pushpull)(void*, uint32_t, const int*, uint32_t, const int*, void**, void**, int) noexcept nogil

@@ -3,7 +3,7 @@ from libc.stdint cimport int64_t, uintptr_t
 
 MXNET_FUNCTIONS = ("MXGetLastError", "MXEnginePushAsyncND", "MXAutogradSetIsRecording", "MXNDArrayGetShapeEx64",
                    "MXNDArrayGetDType", "MXNDArrayGetStorageType", "MXNDArrayGetContext", "MXNDArrayReshape64", "MXNDArraySlice64",
-                   "MXNDArrayFree",
+                   "MXNDArrayFree", "MXNDArrayGetData",
                    "MXKVStorePush", "MXKVStorePushEx", "MXKVStorePushPull", "MXKVStorePushPullEx")
 
 

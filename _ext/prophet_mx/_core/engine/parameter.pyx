@@ -6,6 +6,8 @@
   done    per unit: the request was answered
   unpack  buffer -> the caller's array              again MXNet's copy
 
+A member of a group has no gate, send and done of its own: see group.pyx.
+
 A large buffer is packed and unpacked in chunks, of one slice or several each: the first slice leaves when it is here, and what has come
 back need not wait for the last. Where only the whole of the caller's array can be copied (copies.pyx), all chunks wait for that.
 """
@@ -47,6 +49,7 @@ cdef class Parameter:
     buffer : handle of the worker's own array for this parameter
     parts : a list of (unit index, array handle, key); keys are all str or all int
     chunks : a list of (array handle, number of parts, first element, end), in the order of the parts; one of the whole buffer by default
+    group, index : of a member: its group, whose key and unit are those of the only part, and its index there
     """
     cdef:
         Driver driver
@@ -64,14 +67,21 @@ cdef class Parameter:
         int64_t iteration           # in which it was last sent, -1 if it was not
         EngineContext* context      # of the ops of its units
         list key_bytes              # keeps the C strings alive
+        Group group                 # None: it travels alone
+        int index
 
-    def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None, chunks=()):
+    def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None, chunks=(), Group group=None,
+                  int index=0):
         need_mxnet()
         self.driver = driver
         self.store = <void*>store
         self.buffer = <void*>buffer
         self.n_parts = len(parts)
         self.iteration = -1
+        self.group = group
+        self.index = index
+        if group is not None and not 0 <= index < group.count:
+            raise ValueError(f"member {index} of {group.count}")
         self.key_bytes = []
         self.parts = <Part*>calloc(self.n_parts, sizeof(Part))
         self.part_arrays = <void**>calloc(self.n_parts, sizeof(void*))
@@ -126,6 +136,11 @@ cdef class Parameter:
         free(self.part_arrays)
         free(self.chunk_arrays)
         free(self.shape)
+
+    @property
+    def sent(self) -> bool:
+        """Whether it was ever sent."""
+        return self.iteration >= 0
 
     def fits(self, size_t array) -> bool:
         """Whether an array is dense and of the buffer's shape and type. Asked for every array of every call: nothing can be remembered of
@@ -193,7 +208,7 @@ cdef class Parameter:
 
     cdef int send_and_receive(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
         cdef int i
-        if not self.sliced:
+        if not self.sliced and self.group is None:
             # The store itself copies what it received to the arrays that are to have it.
             self.send(iteration, priority, outs, n_outs)
         else:
@@ -211,6 +226,8 @@ cdef class Parameter:
         cdef Chunk* chunk = self.chunks
         cdef int i, code, left = chunk.count
         self.iteration = iteration
+        if self.group is not None:
+            return self.group.send(self.index, self.buffer, iteration, priority)
         for i in range(self.n_parts):
             part = &self.parts[i]
             if left == 0:

@@ -64,6 +64,7 @@ cdef class BlockScheduler:
 
     cdef void acquire(self) noexcept
     cdef void on_ready(self, int index, int64_t iteration, double t) noexcept nogil
+    cdef void step_ready(self, int gradient, int64_t iteration, double t) noexcept nogil
     cdef void on_drained(self, int index, int64_t total, double t) noexcept nogil
     cdef void on_done(self, int index, double t) noexcept nogil
     cdef void assume_drained(self, int index, int64_t total, double t) noexcept nogil

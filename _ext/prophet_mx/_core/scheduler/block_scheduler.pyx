@@ -109,14 +109,18 @@ cdef class BlockScheduler:
         unit.urgency_major = self.sequence if self.limits.by_arrival else iteration
         unit.urgency_minor = 0 if self.limits.by_arrival else unit.order
         self.sequence += 1
-        if steps_ready(&self.steps, unit.gradient, iteration, t):
-            self.counts.iterations += 1
-            calm_down(self)
+        self.step_ready(unit.gradient, iteration, t)
         heap_push(self.units, self.heap_of(unit), index)
         if unit.rank == 0:
             self.counts.first_ahead += self.unanswered_on(unit.link)
         if unit.link != WIDE:
             backlog_begins(&self.links[unit.link], t)
+
+    cdef void step_ready(self, int gradient, int64_t iteration, double t) noexcept nogil:
+        """A gradient is ready, which may begin an iteration or a step."""
+        if steps_ready(&self.steps, gradient, iteration, t):
+            self.counts.iterations += 1
+            calm_down(self)
 
     cdef int64_t unanswered_on(self, int link) noexcept nogil:
         """Payload bytes sent and not answered: what is in front of a unit that becomes ready now. For WIDE on all links."""

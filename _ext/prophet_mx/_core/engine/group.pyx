@@ -1,0 +1,202 @@
+"""A group of small gradients that travel in one message: its memory, and its ops on MXNet's engine. gathering.pyx says what leaves when.
+
+Two arrays hold a group. In its *memory* each member has an array with an engine variable of its own, into which the caller's gradient is
+copied and out of which the value is. The *wire* array is sent and received: the members, and behind them a word for each.
+
+  hold    per member and call: its gradient is in the memory; completes when the value is there, so that the caller's array waits
+  turn    per request: the wire array is free; completes when the scheduler releases the group, which lets the message go
+  reply   per request: the answer is in the wire array
+
+The bytes of what is to go are copied into the wire array when the message closes, those of what is done back when the answer comes. The
+engine keeps its hands off both: holds are not complete while members are on their way, nor is a turn until the message goes.
+"""
+from libc.stdint cimport int64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcmp, memcpy, memset
+
+cdef enum:
+    WORD_MAX = 8                    # bytes of a word, at most
+
+cdef struct Member:
+    int gradient
+    int64_t start, bytes            # in the memory and on the wire
+    OnComplete held                 # of a READY or CARRIED member: how to complete its hold
+
+
+cdef class Group:
+    """The native side of a group.
+
+    Contract:
+
+    1. The caller's thread, and the driver's own for what is stranded, push requests, with the GIL. MXNet's store must not be
+       called by two threads at once.
+    2. Engine threads call the driver's on_hold(), on_turn() and on_reply(), under whose lock all else of a group changes.
+    3. The driver keeps its groups. Whoever makes one keeps the store and the arrays alive.
+
+    Parameters
+    ----------
+    driver : the engine driver
+    store : handle of the wrapped KVStore
+    unit : the group's index in the scheduler
+    key : of the group on the servers
+    wire, memory : handles of two arrays in host memory, for which nothing on the engine waits
+    members : a list of (gradient index, bytes), in the order of the array
+    one, all : the bytes of a word that says that a member is in the message, and of one that all workers had it
+    """
+    cdef:
+        void* driver                # not owned: the driver keeps the group
+        void* store
+        int unit
+        bint str_keys
+        bytes key_bytes
+        const char* str_key
+        int int_key
+        void* array
+        char* wire
+        char* memory
+        Member* members
+        int count
+        Gathering rounds
+        int word                    # bytes of a word
+        int64_t words               # where they begin
+        char[WORD_MAX] one
+        char[WORD_MAX] all
+        EngineContext* context
+
+    def __cinit__(self, Driver driver not None, size_t store, int unit, key, size_t wire, size_t memory, list members not None,
+                  bytes one not None, bytes all not None):
+        cdef void* data
+        need_mxnet()
+        driver.need_unit(unit)
+        if not 0 < len(one) == len(all) <= WORD_MAX:
+            raise ValueError(f"words of {len(one)} and {len(all)} bytes")
+        self.driver = <void*>driver
+        self.store = <void*>store
+        self.unit = unit
+        self.str_keys = isinstance(key, str)
+        if self.str_keys:
+            self.key_bytes = key.encode("utf-8")
+            self.str_key = <const char*>self.key_bytes
+        else:
+            self.int_key = key
+        self.array = <void*>wire
+        mx_check(MX.array_data(self.array, &data))
+        self.wire = <char*>data
+        mx_check(MX.array_data(<void*>memory, &data))
+        self.memory = <char*>data
+        self.count = len(members)
+        self.rounds = Gathering(self.count)
+        self.members = <Member*>calloc(self.count, sizeof(Member))
+        if self.members == NULL:
+            raise MemoryError()
+        for i, (gradient, size) in enumerate(members):
+            self.members[i].gradient = gradient
+            self.members[i].start = self.words
+            self.members[i].bytes = size
+            self.words += size
+        self.word = len(one)
+        memcpy(self.one, <char*>one, self.word)
+        memcpy(self.all, <char*>all, self.word)
+        self.context = &OWN_CONTEXT if driver.units[unit].bytes >= SMALL_UNIT else &SHARED_CONTEXT
+        driver.keep_group(self)
+
+    def __dealloc__(self):
+        free(self.members)
+
+    cdef int send(self, int index, void* buffer, int64_t iteration, int priority) except -1:
+        """A member's gradient will be in its buffer: hold it, and see to it that a request carries it."""
+        cdef Driver driver = <Driver>self.driver
+        cdef int64_t request
+        cdef bint new
+        driver.acquire()
+        request = self.rounds.call(index, iteration, now())
+        new = request > self.rounds.pushed
+        if new:
+            self.rounds.push()
+        pthread_mutex_unlock(&driver.lock)
+        push_hold(self, index, request, iteration, buffer)
+        if new:
+            self.push_request(priority)
+        return 0
+
+    cdef int push_request(self, int priority) except -1:
+        """The request after the last one, with its turn and its reply."""
+        cdef int code
+        push_turn(self)
+        if self.str_keys:
+            code = MX.kv_pushpull_ex(self.store, 1, &self.str_key, 1, &self.str_key, &self.array, &self.array, of_values(priority))
+        else:
+            code = MX.kv_pushpull(self.store, 1, &self.int_key, 1, &self.int_key, &self.array, &self.array, of_values(priority))
+        push_reply(self)                # also after a refused request: its turn is on the engine already
+        return mx_check(code)
+
+    cdef void pack(self) noexcept nogil:
+        """Put what is carried onto the wire."""
+        cdef Member* member
+        cdef char* words = self.wire + self.words
+        cdef int i
+        memset(words, 0, self.count * self.word)
+        for i in range(self.count):
+            if self.rounds.members[i].state == CARRIED:
+                member = &self.members[i]
+                memcpy(self.wire + member.start, self.memory + member.start, member.bytes)
+                memcpy(words + i * self.word, self.one, self.word)
+
+    cdef int unpack(self, double t) noexcept nogil:
+        """Take from the wire what is done, and complete its holds; how many members are."""
+        cdef Member* member
+        cdef bint done
+        cdef int i, n = 0
+        for i in range(self.count):
+            if self.rounds.members[i].state != CARRIED:
+                continue
+            done = memcmp(self.wire + self.words + i * self.word, self.all, self.word) == 0
+            self.rounds.settle(i, done)
+            if done:
+                member = &self.members[i]
+                memcpy(self.memory + member.start, self.wire + member.start, member.bytes)
+                member.held.callback(member.held.engine, member.held.param, NULL)
+                n += 1
+        self.rounds.answer(n, t)
+        return n
+
+    def check(self) -> None:
+        """AssertionError if the rounds contradict themselves; nothing may be under way meanwhile."""
+        self.rounds.check()
+
+
+# -- ops; none reads or writes a caller's array -------------------------------------------------------------------------------------
+
+cdef int push_hold(Group group, int index, int64_t request, int64_t iteration, void* buffer) except -1:
+    cdef HoldRequest* hold = <HoldRequest*>malloc(sizeof(HoldRequest))
+    if hold == NULL:
+        raise MemoryError()
+    hold[0] = HoldRequest(<void*>group, index, request, iteration)
+    return push(hold_op, hold, &SHARED_CONTEXT, NULL, 0, &buffer, 1, b"prophet_hold")
+
+
+cdef void hold_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef HoldRequest* hold = <HoldRequest*>param
+    cdef void* driver = (<Group>hold.group).driver
+    (<Driver>driver).on_hold(hold, <OnComplete*>on_complete)
+    free(hold)
+
+
+cdef int push_turn(Group group) except -1:
+    return push(turn_op, <void*>group, group.context, NULL, 0, &group.array, 1, b"prophet_turn")
+
+
+cdef void turn_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef void* driver = (<Group>param).driver
+    (<Driver>driver).on_turn(param, <OnComplete*>on_complete)
+
+
+cdef int push_reply(Group group) except -1:
+    """A pushpull writes the wire array, so that what reads it comes after; the next turn, which writes it, after that."""
+    return push(reply_op, <void*>group, group.context, &group.array, 1, NULL, 0, b"prophet_reply")
+
+
+cdef void reply_op(void* run_context, void* on_complete, void* param) noexcept nogil:
+    cdef void* driver = (<Group>param).driver
+    (<Driver>driver).on_reply(param)
+    complete(on_complete)

@@ -1,0 +1,200 @@
+"""The rounds of a group: several workers, each with its own program, share its messages as they would in plain dist_sync."""
+
+import heapq
+import math
+from itertools import count
+from typing import Dict, List, NamedTuple, Tuple
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx import _core
+
+MEMBERS = 4
+LATENCY = 0.001
+END = 3600.0  # simulated seconds after which a job counts as hung
+
+
+class Step(NamedTuple):
+    """A worker pushes a member whose gradient is ready after some seconds. Before it goes on, it may wait for the value of a member."""
+
+    member: int
+    delay: float
+    waits_for: int  # -1: nothing
+
+
+class Worker:
+    def __init__(self, job: "Job", program: List[Step]) -> None:
+        self.job, self.program = job, program
+        self.rounds = _core.Gathering(MEMBERS)
+        self.queues: List[List[Tuple[int, float]]] = [[] for _ in range(MEMBERS)]  # calls whose hold has not run: request, delay
+        self.done = [0] * MEMBERS
+        self.called = [0] * MEMBERS
+        self.on_engine = 0  # requests that wait for the wire array
+        self.under_way = False
+        self.place = self.iteration = 0
+        self.asked = math.inf
+
+    def step(self) -> None:
+        """Go on with the program, until it waits or ends."""
+        while self.place < len(self.program):
+            step = self.program[self.place]
+            if self.called[step.member] == self.iteration + 1:
+                self.iteration += 1
+            self.called[step.member] = self.iteration + 1
+            request, new = self.rounds.member_called(step.member, self.iteration, self.job.now)
+            self.on_engine += new
+            self.queues[step.member].append((request, step.delay))
+            if len(self.queues[step.member]) == 1:
+                self.job.after(step.delay, self.ready, step.member)
+            self.place += 1
+            self.open()
+            if step.waits_for >= 0 and self.queues[step.waits_for]:
+                self.waiting = step.waits_for
+                return
+        self.look()
+
+    waiting = -1
+
+    def ready(self, member: int) -> None:
+        self.rounds.member_ready(member, self.queues[member][0][0], self.job.now)
+        self.look()
+
+    def open(self) -> None:
+        if self.on_engine and not self.under_way:
+            self.on_engine -= 1
+            self.under_way = True
+            self.rounds.request_opened(self.job.now)
+        self.look()
+
+    def look(self) -> None:
+        carried, wake = self.rounds.try_close(False, self.job.now)
+        if carried is not None:
+            assert carried, "a message with nothing in it"
+            self.job.sent(self, carried)
+        again, resumes = self.rounds.try_again(self.job.now)
+        if again:
+            self.on_engine += 1
+            self.open()
+        wake = min(wake, resumes)
+        if wake < math.inf:
+            self.job.after(max(1e-6, wake - self.job.now), self.look)
+        self.rounds.check()
+
+    def answered(self, done: List[bool]) -> None:
+        self.rounds.request_answered(done, self.job.now)
+        self.under_way = False
+        for member in (member for member in range(MEMBERS) if done[member]):
+            self.done[member] += 1
+            self.queues[member].pop(0)
+            if self.queues[member]:
+                self.job.after(self.queues[member][0][1], self.ready, member)
+        self.open()
+        if self.waiting >= 0 and not self.queues[self.waiting]:
+            self.waiting = -1
+            self.step()
+
+
+class Job:
+    """Workers and a server that answers a message when each has sent one."""
+
+    def __init__(self, programs: List[List[Step]]) -> None:
+        self.now = 0.0
+        self.events: List[Tuple[float, int, object, tuple]] = []
+        self.order = count()
+        self.messages = 0
+        self.workers = [Worker(self, program) for program in programs]
+        self.here: Dict[Worker, List[int]] = {}
+
+    def after(self, seconds: float, what, *arguments) -> None:
+        heapq.heappush(self.events, (self.now + seconds, next(self.order), what, arguments))
+
+    def sent(self, worker: Worker, carried: List[int]) -> None:
+        assert worker not in self.here
+        self.here[worker] = carried
+        if len(self.here) == len(self.workers):
+            done = [all(member in carried for carried in self.here.values()) for member in range(MEMBERS)]
+            own = [[done[member] and member in self.here[worker] for member in range(MEMBERS)] for worker in self.workers]
+            self.here = {}
+            self.messages += 1
+            for worker, mine in zip(self.workers, own):
+                self.after(LATENCY, worker.answered, mine)
+
+    def run(self) -> None:
+        for worker in self.workers:
+            self.after(0.0, worker.step)
+        while self.events and self.now < END:
+            self.now, _, what, arguments = heapq.heappop(self.events)
+            what(*arguments)
+
+
+def calls(iterations: List[List[int]], shuffles: List[List[int]], delays: List[float], waits: List[bool]) -> List[Step]:
+    """A worker's program: in each iteration it pushes these members, in an order of its own, and may wait for each before the next."""
+    steps = []
+    for number, members in enumerate(iterations):
+        order = [member for member in shuffles[number % len(shuffles)] if member in members]
+        for place, member in enumerate(order):
+            own = waits[(number + place) % len(waits)]
+            steps.append(Step(member, delays[(number * MEMBERS + member) % len(delays)], member if own else -1))
+        if order:
+            steps[-1] = steps[-1]._replace(waits_for=order[-1])
+    return steps
+
+
+MEMBER_SETS = st.lists(st.lists(st.integers(0, MEMBERS - 1), unique=True), min_size=1, max_size=12)
+ORDERS = st.lists(st.permutations(range(MEMBERS)), min_size=1, max_size=3)
+DELAYS = st.lists(st.sampled_from([0.0, 0.0001, 0.01, 0.3, 2.0]), min_size=1, max_size=6)
+
+
+@given(MEMBER_SETS, st.integers(1, 4), ORDERS, st.data())
+def test_whatever_members_are_missing_late_or_waited_for_each_arrives_once_per_push(iterations, workers, orders, data):
+    """All workers push the same members in the same iterations, in one order, but each at its own pace, and it waits where it likes."""
+    programs = [
+        calls(iterations, orders, data.draw(DELAYS), data.draw(st.lists(st.booleans(), min_size=1, max_size=5))) for _ in range(workers)
+    ]
+    job = Job(programs)
+    job.run()
+    for worker, program in zip(job.workers, programs):
+        assert worker.place == len(program), f"stuck at {worker.place} of {len(program)} after {job.now} s"
+        assert worker.done == [sum(member in members for members in iterations) for member in range(MEMBERS)]
+
+
+@given(MEMBER_SETS, st.integers(2, 4), st.data())
+def test_orders_that_differ_between_workers_lock_nobody_who_only_waits_at_the_end_of_an_iteration(iterations, workers, data):
+    programs = [calls(iterations, data.draw(ORDERS), data.draw(DELAYS), [False]) for _ in range(workers)]
+    for program in programs:  # wait for all that was pushed, as a forward pass does
+        program[:] = [step._replace(waits_for=-1) for step in program]
+    job = Job(programs)
+    job.run()
+    assert all(sum(worker.done) == len(program) for worker, program in zip(job.workers, programs))
+
+
+def test_a_job_that_pushes_all_members_sends_one_message_per_iteration():
+    program = calls([list(range(MEMBERS))] * 50, [list(range(MEMBERS))], [0.0, 0.004], [False])
+    job = Job([program, program])
+    job.run()
+    assert job.messages == 50
+
+
+def test_a_frozen_member_costs_a_patience_once():
+    program = calls([[0, 1, 2]] * 50, [list(range(MEMBERS))], [0.0], [False])
+    job = Job([program, program])
+    job.run()
+    assert job.messages == 50
+    assert job.now < 50 * 0.003 + 0.2
+
+
+def test_a_worker_that_waits_for_each_value_soon_needs_no_patience():
+    everything = [list(range(MEMBERS))] * 100
+    waits = calls(everything, [list(range(MEMBERS))], [0.0], [True])
+    job = Job([waits, calls(everything, [list(range(MEMBERS))], [0.0], [False])])
+    job.run()
+    assert job.now < 100 * MEMBERS * 4 * LATENCY + 1.5
+    assert all(worker.done == [100] * MEMBERS for worker in job.workers)
+
+
+def test_members_that_become_ready_far_apart_share_a_message_once_that_is_known():
+    program = calls([list(range(MEMBERS))] * 20, [list(range(MEMBERS))], [0.0, 0.15, 0.15, 0.3], [False])
+    job = Job([program, program])
+    job.run()
+    assert job.messages < 24
