@@ -36,6 +36,8 @@ class Wrapping(NamedTuple):
     first: int  # of our own keys
     last: int
     strings: bool  # whether the caller's keys are strings
+    groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None  # group -> number and elements of each member
+    workers: int = 1
 
     def wrap(self, optimizer: bytes) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
