@@ -1,19 +1,24 @@
-"""The server side of sliced parameters: the user's optimizer, applied to a slice as it would be to the whole parameter.
+"""The server side of slices and groups: the user's optimizer, applied to each element as it would be in the array of its parameter.
 
 MXNet's server passes the number of a key to its optimizer. Learning-rate and weight-decay multipliers depend on that number, and so does
 the count of updates that schedules and bias corrections use. :class:`SliceOptimizer` gives a slice the number of its parameter and an
-update count of its own, so that every element gets exactly the update it would get in the whole array.
+update count of its own. In the array of a group it updates neighbours in one call that have equal multipliers and counts. What is not
+known to come out the same in every bit is left to the user's optimizer, key by key.
 
 The servers may lack prophet_mx, or have another version of it. MXNet only prints an error there if it cannot load an optimizer, and adds
 gradients up from then on. So a pickled SliceOptimizer contains the text of this file, which needs nothing but MXNet.
 """
 
+import ctypes
 import inspect
 import pickle
 from numbers import Integral
-from typing import Any, Callable, Dict, Sequence, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
+import numpy as np
+from mxnet.base import _LIB, NDArrayHandle, OpHandle, c_str, c_str_array, check_call
+from mxnet.ndarray import NDArray  # not mx.nd: a server runs inside "import mxnet", which has not come to that name
 
 # Each element's update depends on that element alone: exact on slices.
 ELEMENTWISE = frozenset(
@@ -45,12 +50,258 @@ def _is_builtin(optimizer: Any) -> bool:
     return type(optimizer).__module__ == "mxnet.optimizer.optimizer"
 
 
+MOST = 45  # arrays that one call of MXNet's operators for several arrays takes
+
+
+def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any) -> None:
+    """Update one array as MXNet's Updater does: optimizers that can update several arrays at once get lists."""
+    if optimizer.aggregate_num > 0:
+        optimizer.update_multi_precision((number,), (weight,), (grad,), [state])
+    else:
+        optimizer.update_multi_precision(number, weight, grad, state)
+
+
+def _address(array: Any) -> int:
+    """Where its elements are, in main memory; 0 before they are anywhere."""
+    pointer = ctypes.c_void_p()
+    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+    return pointer.value or 0
+
+
+def _part(state: Any, start: int, stop: int) -> Any:
+    """The same part of every array of an optimizer's state. It shares their memory."""
+    if isinstance(state, (list, tuple)):
+        return type(state)(_part(each, start, stop) for each in state)
+    return state if state is None else state[start:stop]
+
+
+class SgdCall:
+    """MXNet's operator for SGD, called with the same arguments as by ``SGD.update_multi_precision``, which makes them all anew each time.
+
+    ``states`` are those of the arrays that are updated, at most ``MOST``.
+    """
+
+    def __init__(self, optimizer: Any, states: Sequence[Any], half: bool) -> None:
+        self._optimizer = optimizer
+        own = [[array for array in (state if half else (state,)) if array is not None] for state in states]
+        name = f"multi_{'mp_' if half else ''}sgd_{'mom_' if optimizer.momentum > 0 else ''}update"
+        self._operator = OpHandle()
+        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(self._operator)))
+        self._stride = 2 + len(own[0])
+        self._states = own
+        self._inputs = (NDArrayHandle * (len(own) * self._stride))()
+        self._outputs = (NDArrayHandle * len(own))()
+        for place, arrays in enumerate(own):
+            for behind, array in enumerate(arrays):
+                self._inputs[place * self._stride + 2 + behind] = array.handle
+        self._settings: Any = None
+        self._count = ctypes.c_int(len(own))
+        self._written = ctypes.cast(self._outputs, ctypes.POINTER(NDArrayHandle))
+        self._types = ctypes.POINTER(ctypes.c_int)()
+
+    @staticmethod
+    def knows(optimizer: Any) -> bool:
+        return type(optimizer).__name__ in ("SGD", "ccSGD") and _is_builtin(optimizer) and optimizer.momentum >= 0
+
+    def put(self, place: int, weight: Any, grad: Any) -> None:
+        """Which arrays are updated. The caller keeps them until they are updated."""
+        self._inputs[place * self._stride] = self._outputs[place] = weight.handle
+        self._inputs[place * self._stride + 1] = grad.handle
+
+    def __call__(self, lrs: List[float], wds: List[float]) -> None:
+        optimizer = self._optimizer
+        settings = (lrs, wds, optimizer.rescale_grad, optimizer.momentum, optimizer.clip_gradient)
+        if settings != self._settings:
+            self._settings = settings
+            texts = {"lrs": lrs, "wds": wds, "num_weights": len(lrs), "rescale_grad": optimizer.rescale_grad}
+            if optimizer.momentum > 0:
+                texts["momentum"] = optimizer.momentum
+            if optimizer.clip_gradient:
+                texts["clip_gradient"] = optimizer.clip_gradient
+            self._names, self._values = c_str_array(list(texts)), c_str_array([str(value) for value in texts.values()])
+        check_call(
+            _LIB.MXImperativeInvokeEx(
+                self._operator,
+                ctypes.c_int(len(self._inputs)),
+                self._inputs,
+                ctypes.byref(self._count),
+                ctypes.byref(self._written),
+                ctypes.c_int(len(self._names)),
+                self._names,
+                self._values,
+                ctypes.byref(self._types),
+            )
+        )
+
+
+class Whole:
+    """The updates of one key: of a slice with a count of its own, or of a parameter."""
+
+    def __init__(self, optimizer: Any, number: int, weight: Any, is_slice: bool) -> None:
+        self._optimizer, self._number = optimizer, number
+        self._count = optimizer.begin_num_update if is_slice else None
+        self._state = optimizer.create_state_multi_precision(number, weight)
+        self._call: Optional[SgdCall] = None
+        if SgdCall.knows(optimizer) and type(weight) is NDArray:
+            self._call = SgdCall(optimizer, [self._state], optimizer.multi_precision and weight.dtype == np.float16)
+
+    def update(self, weight: Any, grad: Any) -> None:
+        optimizer, number = self._optimizer, self._number
+        if self._count is not None:
+            optimizer._index_update_count[number] = self._count
+        if self._call is None or type(grad) is not NDArray:
+            _apply(optimizer, number, weight, grad, self._state)
+        else:
+            optimizer._update_count(number)
+            self._call.put(0, weight, grad)
+            self._call(optimizer._get_lrs((number,)), optimizer._get_wds((number,)))
+        if self._count is not None:
+            self._count = optimizer._index_update_count[number]
+
+
+class Views:
+    """Parts of the array that a server passes at each update of a key. They are made again only if it has another place in memory."""
+
+    def __init__(self) -> None:
+        self._whole: Any = None  # keeps the memory, so that no other array gets its place
+        self.address = 0
+        self._parts: Dict[Tuple[int, int], Any] = {}
+
+    def renewed(self, array: Any) -> bool:
+        """Take the array. Returns whether it is another one."""
+        address = _address(array)
+        if address and address == self.address:
+            return False
+        self._whole, self.address, self._parts = array, address, {}
+        return True
+
+    def part(self, start: int, stop: int) -> Any:
+        if (start, stop) not in self._parts:
+            self._parts[start, stop] = self._whole[start:stop]
+        return self._parts[start, stop]
+
+
+class Run(NamedTuple):
+    """Neighbours that are updated in one call."""
+
+    member: int  # the first
+    start: int  # in the array
+    stop: int
+
+
+class Plan:
+    """What is updated in a round of a group. ``calls`` hold ``MOST`` runs each, if the operator is called without the optimizer."""
+
+    def __init__(self, runs: List[Run], states: List[Any], calls: List[SgdCall]) -> None:
+        self.runs, self.states, self.calls = runs, states, calls
+        self.placed = False  # whether the calls have the views
+
+
+class Group:
+    """The updates of a group's key.
+
+    Its array has the elements of its members, and behind them a presence word per member: how many workers have sent it in this round. A
+    member that not all have sent keeps weight, state and count. The words are stored behind the weights, for the workers to read.
+    """
+
+    def __init__(self, optimizer: Any, members: Sequence[Tuple[int, int]], workers: int, weight: Any) -> None:
+        self._optimizer = optimizer
+        self._numbers = [number for number, _ in members]
+        self._starts = [0]
+        for _, elements in members:
+            self._starts.append(self._starts[-1] + elements)
+        # A member's updates are those of its own and the rounds in which all were present.
+        self._own = [optimizer._index_update_count.get(number, optimizer.begin_num_update) for number in self._numbers]
+        self._rounds = 0
+        self._multipliers = [(self._multiplier(number, "lr_mult"), self._multiplier(number, "wd_mult")) for number in self._numbers]
+        body = weight[: self._starts[-1]]
+        self._state = optimizer.create_state_multi_precision(self._numbers[0], body)
+        self._half = optimizer.multi_precision and weight.dtype == np.float16
+        words = np.full(len(members), workers, weight.dtype)
+        self._full, self._one = words.tobytes(), words[:1].tobytes()
+        self._plans: Dict[bytes, Plan] = {}  # by the words; valid for the counts as they are
+        self._stored = b""  # the words behind the weights
+        self._weight, self._grad = Views(), Views()
+
+    def _multiplier(self, number: int, table: str) -> float:
+        """As the optimizer looks it up. It never changes on a server."""
+        known, names = getattr(self._optimizer, table), self._optimizer.idx2name
+        return known[number] if number in known else known.get(names[number], 1.0) if number in names else 1.0
+
+    def update(self, weight: Any, grad: Any) -> None:
+        check_call(_LIB.MXNDArrayWaitToRead(grad.handle))
+        # Both are asked, and not only until one says yes.
+        if self._weight.renewed(weight) | self._grad.renewed(grad):
+            self._plans = {}
+        body, size = self._starts[-1], len(self._full)
+        words = ctypes.string_at(self._grad.address + body * len(self._one), size)
+        plan = self._plans.get(words)
+        if plan is None:
+            plan = self._plans[words] = self._plan(words)
+        self._update(plan)
+        if words == self._full:
+            self._rounds += 1
+        else:
+            self._plans = {words: plan}  # other members are behind others now
+            for member in self._present(words):
+                self._own[member] += 1
+        if words != self._stored:
+            end = body + len(self._numbers)
+            self._grad.part(body, end).copyto(self._weight.part(body, end))
+            self._stored = words
+
+    def _present(self, words: bytes) -> List[int]:
+        width = len(self._one)
+        return [member for member in range(len(self._numbers)) if words[member * width : (member + 1) * width] == self._one]
+
+    def _plan(self, words: bytes) -> Plan:
+        schedule = self._optimizer.lr_scheduler
+        # A schedule of the user may count how often it is asked.
+        joins = (schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler") and not self._optimizer.param_dict
+        runs: List[Run] = []
+        last: Any = None  # where the run ends, and what its members have in common
+        for member in self._present(words):
+            start, stop = self._starts[member : member + 2]
+            common = (start, self._own[member], *self._multipliers[member])
+            if joins and common == last:
+                runs[-1] = runs[-1]._replace(stop=stop)
+            else:
+                runs.append(Run(member, start, stop))
+            last = (stop, *common[1:])
+        states = [_part(self._state, run.start, run.stop) for run in runs]
+        calls = []
+        if SgdCall.knows(self._optimizer):
+            calls = [SgdCall(self._optimizer, states[place : place + MOST], self._half) for place in range(0, len(runs), MOST)]
+            for place, run in enumerate(runs):
+                calls[place // MOST].put(place % MOST, *self._arrays(run))
+        return Plan(runs, states, calls)
+
+    def _arrays(self, run: Run) -> Tuple[Any, Any]:
+        return self._weight.part(run.start, run.stop), self._grad.part(run.start, run.stop)
+
+    def _update(self, plan: Plan) -> None:
+        optimizer = self._optimizer
+        counts = optimizer._index_update_count
+        lrs, wds = [], []
+        for run, state in zip(plan.runs, plan.states):
+            number = self._numbers[run.member]
+            counts[number] = self._own[run.member] + self._rounds
+            if not plan.calls:
+                _apply(optimizer, number, *self._arrays(run), state)
+                continue
+            optimizer._update_count(number)
+            lrs.append(optimizer._get_lr(number))
+            wds.append(optimizer._get_wd(number))
+        for place, call in enumerate(plan.calls):
+            call(lrs[place * MOST : (place + 1) * MOST], wds[place * MOST : (place + 1) * MOST])
+
+
 # An empty one, made of the text of this file, for Python's eval.
 EMPTY = "exec(source, scope) or scope['SliceOptimizer'].__new__(scope['SliceOptimizer'])"
 
 
 class SliceOptimizer(mx.optimizer.Optimizer):
-    """``inner`` for a server that holds slices; runs there, in the server's main thread.
+    """``inner`` for a server that holds slices and groups; runs there, in the server's main thread.
 
     Parameters
     ----------
@@ -61,6 +312,8 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         changes nothing.
     first : the first number that prophet_mx made keys of, ``last`` the last: later keys of the caller count from ``first`` on, as
         they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
+    groups : for the number of each group's key, number of the parameter and elements of each member, in the order of the array.
+    workers : how many there are.
     """
 
     def __init__(
@@ -72,6 +325,8 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         first: int,
         last: int,
         shift: bool,
+        groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None,
+        workers: int = 1,
     ) -> None:
         super().__init__()
         self.inner = inner
@@ -80,9 +335,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.probes = frozenset(probes)
         self._trial = pickle.loads(pickle.dumps(inner)) if probes else inner
         self.first, self.last, self.shift = first, last, shift
-        self.counts: Dict[int, int] = {}  # updates of each slice
+        self.groups, self.workers = groups or {}, workers
         self.multi_precision = inner.multi_precision
-        self.aggregate_num = inner.aggregate_num
+        self.aggregate_num = 0  # the Updater passes single arrays
         self.allow_np_array = inner.allow_np_array
 
     def __reduce__(self) -> Tuple[Callable[..., Any], Tuple[Any, ...], Any]:
@@ -98,27 +353,17 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.inner._set_current_context(device_id)
 
     def create_state_multi_precision(self, index: int, weight: Any) -> Any:
+        """What updates the key: None for one whose sum is stored."""
         if index in self.service:
             return None
+        if index in self.groups:
+            return Group(self.inner, self.groups[index], self.workers, weight)
         if index in self.probes:
-            return self._trial.create_state_multi_precision(index, weight)
-        return self.inner.create_state_multi_precision(self._number(index), weight)
+            return Whole(self._trial, index, weight, False)
+        return Whole(self.inner, self._number(index), weight, index in self.parameters)
 
-    def update_multi_precision(self, index: Any, weight: Any, grad: Any, state: Any) -> None:
-        key = index[0] if isinstance(index, (list, tuple)) else index  # a server updates one key at a time
-        if key in self.service:
-            as_arrays = isinstance(weight, (list, tuple))
-            (weight[0] if as_arrays else weight)[:] = grad[0] if as_arrays else grad
-            return
-        if key in self.probes:
-            self._trial.update_multi_precision(index, weight, grad, state)
-            return
-        number = self._number(key)
-        as_given = type(index)((number,)) if isinstance(index, (list, tuple)) else number
-        if key not in self.parameters:
-            self.inner.update_multi_precision(as_given, weight, grad, state)
-            return
-        updates = self.inner._index_update_count
-        updates[number] = self.counts.get(key, self.inner.begin_num_update)
-        self.inner.update_multi_precision(as_given, weight, grad, state)
-        self.counts[key] = updates[number]
+    def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:
+        if state is None:
+            weight[:] = grad
+        else:
+            state.update(weight, grad)
