@@ -12,6 +12,7 @@ gradients up from then on. So a pickled SliceOptimizer contains the text of this
 import ctypes
 import inspect
 import pickle
+import sys
 from numbers import Integral
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -61,6 +62,18 @@ def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any) -> N
         optimizer.update_multi_precision(number, weight, grad, state)
 
 
+def _multipliers(optimizer: Any, number: int) -> Tuple[float, float]:
+    """Those of learning rate and weight decay, as the optimizer looks them up. They never change on a server."""
+    name = optimizer.idx2name.get(number)
+    rate, decay = (table[number] if number in table else table.get(name, 1.0) for table in (optimizer.lr_mult, optimizer.wd_mult))
+    return rate, decay
+
+
+def _any_number_of_calls(schedule: Any) -> bool:
+    """Whether a schedule gives the same rate again. One of the user may count how often it is asked."""
+    return schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler"
+
+
 def _address(array: Any) -> int:
     """Where its elements are, in main memory; 0 before they are anywhere."""
     pointer = ctypes.c_void_p()
@@ -76,62 +89,67 @@ def _part(state: Any, start: int, stop: int) -> Any:
 
 
 class SgdCall:
-    """MXNet's operator for SGD, called with the same arguments as by ``SGD.update_multi_precision``, which makes them all anew each time.
+    """MXNet's operator for SGD, called with the arguments that ``SGD.update_multi_precision`` gives it, which makes all of them anew each
+    time. Python's stack may grow in pages that a server gets and gives back at each call: so there are few functions in functions.
 
-    ``states`` are those of the arrays that are updated, at most ``MOST``.
+    ``numbers`` and ``states`` are those of the arrays that are updated, at most ``MOST``.
     """
 
-    def __init__(self, optimizer: Any, states: Sequence[Any], half: bool) -> None:
-        self._optimizer = optimizer
+    def __init__(self, optimizer: Any, numbers: Sequence[int], states: Sequence[Any], half: bool) -> None:
+        self._optimizer, self._states = optimizer, states
+        self._multipliers = [(number, *_multipliers(optimizer, number)) for number in numbers]
+        self._asks = not _any_number_of_calls(optimizer.lr_scheduler)
+        self._settings: Any = None
         own = [[array for array in (state if half else (state,)) if array is not None] for state in states]
-        name = f"multi_{'mp_' if half else ''}sgd_{'mom_' if optimizer.momentum > 0 else ''}update"
-        self._operator = OpHandle()
-        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(self._operator)))
         self._stride = 2 + len(own[0])
-        self._states = own
         self._inputs = (NDArrayHandle * (len(own) * self._stride))()
         self._outputs = (NDArrayHandle * len(own))()
         for place, arrays in enumerate(own):
-            for behind, array in enumerate(arrays):
-                self._inputs[place * self._stride + 2 + behind] = array.handle
-        self._settings: Any = None
-        self._count = ctypes.c_int(len(own))
-        self._written = ctypes.cast(self._outputs, ctypes.POINTER(NDArrayHandle))
-        self._types = ctypes.POINTER(ctypes.c_int)()
+            for behind, array in enumerate(arrays, place * self._stride + 2):
+                self._inputs[behind] = array.handle
+        operator = OpHandle()
+        name = f"multi_{'mp_' if half else ''}sgd_{'mom_' if optimizer.momentum > 0 else ''}update"
+        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(operator)))
+        written = ctypes.cast(self._outputs, ctypes.POINTER(NDArrayHandle))
+        outputs = (ctypes.byref(ctypes.c_int(len(own))), ctypes.byref(written))
+        self._arrays = (operator, ctypes.c_int(len(self._inputs)), self._inputs, *outputs)
+        self._types = ctypes.byref(ctypes.POINTER(ctypes.c_int)())
 
     @staticmethod
     def knows(optimizer: Any) -> bool:
-        return type(optimizer).__name__ in ("SGD", "ccSGD") and _is_builtin(optimizer) and optimizer.momentum >= 0
+        known = type(optimizer).__name__ in ("SGD", "ccSGD") and _is_builtin(optimizer)
+        return known and optimizer.momentum >= 0 and not optimizer.param_dict
 
     def put(self, place: int, weight: Any, grad: Any) -> None:
         """Which arrays are updated. The caller keeps them until they are updated."""
         self._inputs[place * self._stride] = self._outputs[place] = weight.handle
         self._inputs[place * self._stride + 1] = grad.handle
 
-    def __call__(self, lrs: List[float], wds: List[float]) -> None:
-        optimizer = self._optimizer
-        settings = (lrs, wds, optimizer.rescale_grad, optimizer.momentum, optimizer.clip_gradient)
+    def __call__(self, counts: Sequence[int]) -> None:
+        """Update the arrays, which have had so many updates."""
+        optimizer, known = self._optimizer, self._optimizer._index_update_count
+        rates, decays, rate = [], [], None
+        for (number, rate_multiplier, decay_multiplier), count in zip(self._multipliers, counts):
+            known[number] = count + 1
+            if count >= optimizer.num_update:
+                optimizer.num_update, rate = count + 1, None
+            if rate is None or self._asks:
+                rate = optimizer.learning_rate
+            rates.append(rate * rate_multiplier)
+            decays.append(optimizer.wd * decay_multiplier)
+        settings = (rates, decays, optimizer.rescale_grad, optimizer.momentum, optimizer.clip_gradient)
         if settings != self._settings:
             self._settings = settings
-            texts = {"lrs": lrs, "wds": wds, "num_weights": len(lrs), "rescale_grad": optimizer.rescale_grad}
+            texts = {"lrs": rates, "wds": decays, "num_weights": len(rates), "rescale_grad": optimizer.rescale_grad}
             if optimizer.momentum > 0:
                 texts["momentum"] = optimizer.momentum
             if optimizer.clip_gradient:
                 texts["clip_gradient"] = optimizer.clip_gradient
-            self._names, self._values = c_str_array(list(texts)), c_str_array([str(value) for value in texts.values()])
-        check_call(
-            _LIB.MXImperativeInvokeEx(
-                self._operator,
-                ctypes.c_int(len(self._inputs)),
-                self._inputs,
-                ctypes.byref(self._count),
-                ctypes.byref(self._written),
-                ctypes.c_int(len(self._names)),
-                self._names,
-                self._values,
-                ctypes.byref(self._types),
-            )
-        )
+            values = [str(value) for value in texts.values()]
+            self._arguments = (*self._arrays, ctypes.c_int(len(texts)), c_str_array(list(texts)), c_str_array(values), self._types)
+        code = _LIB.MXImperativeInvokeEx(*self._arguments)
+        if code:
+            check_call(code)
 
 
 class Whole:
@@ -143,18 +161,19 @@ class Whole:
         self._state = optimizer.create_state_multi_precision(number, weight)
         self._call: Optional[SgdCall] = None
         if SgdCall.knows(optimizer) and type(weight) is NDArray:
-            self._call = SgdCall(optimizer, [self._state], optimizer.multi_precision and weight.dtype == np.float16)
+            self._call = SgdCall(optimizer, [number], [self._state], optimizer.multi_precision and weight.dtype == np.float16)
 
     def update(self, weight: Any, grad: Any) -> None:
-        optimizer, number = self._optimizer, self._number
-        if self._count is not None:
-            optimizer._index_update_count[number] = self._count
-        if self._call is None or type(grad) is not NDArray:
-            _apply(optimizer, number, weight, grad, self._state)
-        else:
-            optimizer._update_count(number)
+        optimizer, number, count = self._optimizer, self._number, self._count
+        if self._call is not None and type(grad) is NDArray:
+            if count is None:
+                count = optimizer._index_update_count.get(number, optimizer.begin_num_update)
             self._call.put(0, weight, grad)
-            self._call(optimizer._get_lrs((number,)), optimizer._get_wds((number,)))
+            self._call((count,))
+        else:
+            if count is not None:
+                optimizer._index_update_count[number] = count
+            _apply(optimizer, number, weight, grad, self._state)
         if self._count is not None:
             self._count = optimizer._index_update_count[number]
 
@@ -189,12 +208,12 @@ class Run(NamedTuple):
     stop: int
 
 
-class Plan:
-    """What is updated in a round of a group. ``calls`` hold ``MOST`` runs each, if the operator is called without the optimizer."""
+class Plan(NamedTuple):
+    """What is updated in a round of a group."""
 
-    def __init__(self, runs: List[Run], states: List[Any], calls: List[SgdCall]) -> None:
-        self.runs, self.states, self.calls = runs, states, calls
-        self.placed = False  # whether the calls have the views
+    runs: List[Run]
+    states: List[Any]
+    calls: List[SgdCall]  # for ``MOST`` runs each; none if the optimizer itself updates
 
 
 class Group:
@@ -210,12 +229,10 @@ class Group:
         self._starts = [0]
         for _, elements in members:
             self._starts.append(self._starts[-1] + elements)
-        # A member's updates are those of its own and the rounds in which all were present.
+        # A member's updates are its own and the rounds in which all were present.
         self._own = [optimizer._index_update_count.get(number, optimizer.begin_num_update) for number in self._numbers]
         self._rounds = 0
-        self._multipliers = [(self._multiplier(number, "lr_mult"), self._multiplier(number, "wd_mult")) for number in self._numbers]
-        body = weight[: self._starts[-1]]
-        self._state = optimizer.create_state_multi_precision(self._numbers[0], body)
+        self._state = optimizer.create_state_multi_precision(self._numbers[0], weight[: self._starts[-1]])
         self._half = optimizer.multi_precision and weight.dtype == np.float16
         words = np.full(len(members), workers, weight.dtype)
         self._full, self._one = words.tobytes(), words[:1].tobytes()
@@ -223,26 +240,28 @@ class Group:
         self._stored = b""  # the words behind the weights
         self._weight, self._grad = Views(), Views()
 
-    def _multiplier(self, number: int, table: str) -> float:
-        """As the optimizer looks it up. It never changes on a server."""
-        known, names = getattr(self._optimizer, table), self._optimizer.idx2name
-        return known[number] if number in known else known.get(names[number], 1.0) if number in names else 1.0
-
     def update(self, weight: Any, grad: Any) -> None:
         check_call(_LIB.MXNDArrayWaitToRead(grad.handle))
         # Both are asked, and not only until one says yes.
         if self._weight.renewed(weight) | self._grad.renewed(grad):
             self._plans = {}
-        body, size = self._starts[-1], len(self._full)
-        words = ctypes.string_at(self._grad.address + body * len(self._one), size)
+        body = self._starts[-1]
+        words = ctypes.string_at(self._grad.address + body * len(self._one), len(self._full))
         plan = self._plans.get(words)
         if plan is None:
             plan = self._plans[words] = self._plan(words)
-        self._update(plan)
+        counts = [self._own[run.member] + self._rounds for run in plan.runs]
+        for place, call in enumerate(plan.calls):
+            call(counts[place * MOST : (place + 1) * MOST])
+        if not plan.calls:
+            for run, state, count in zip(plan.runs, plan.states, counts):
+                number = self._numbers[run.member]
+                self._optimizer._index_update_count[number] = count
+                _apply(self._optimizer, number, *self._arrays(run), state)
         if words == self._full:
             self._rounds += 1
         else:
-            self._plans = {words: plan}  # other members are behind others now
+            self._plans = {words: plan}  # in others, members may now differ from their neighbours
             for member in self._present(words):
                 self._own[member] += 1
         if words != self._stored:
@@ -255,23 +274,24 @@ class Group:
         return [member for member in range(len(self._numbers)) if words[member * width : (member + 1) * width] == self._one]
 
     def _plan(self, words: bytes) -> Plan:
-        schedule = self._optimizer.lr_scheduler
-        # A schedule of the user may count how often it is asked.
-        joins = (schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler") and not self._optimizer.param_dict
+        optimizer = self._optimizer
+        joins = _any_number_of_calls(optimizer.lr_scheduler) and not optimizer.param_dict
         runs: List[Run] = []
         last: Any = None  # where the run ends, and what its members have in common
         for member in self._present(words):
             start, stop = self._starts[member : member + 2]
-            common = (start, self._own[member], *self._multipliers[member])
-            if joins and common == last:
+            common = (self._own[member], *_multipliers(optimizer, self._numbers[member]))
+            if joins and last == (start, common):
                 runs[-1] = runs[-1]._replace(stop=stop)
             else:
                 runs.append(Run(member, start, stop))
-            last = (stop, *common[1:])
+            last = (stop, common)
         states = [_part(self._state, run.start, run.stop) for run in runs]
         calls = []
-        if SgdCall.knows(self._optimizer):
-            calls = [SgdCall(self._optimizer, states[place : place + MOST], self._half) for place in range(0, len(runs), MOST)]
+        if SgdCall.knows(optimizer):
+            numbers = [self._numbers[run.member] for run in runs]
+            places = [slice(first, first + MOST) for first in range(0, len(runs), MOST)]
+            calls = [SgdCall(optimizer, numbers[place], states[place], self._half) for place in places]
             for place, run in enumerate(runs):
                 calls[place // MOST].put(place % MOST, *self._arrays(run))
         return Plan(runs, states, calls)
@@ -279,21 +299,16 @@ class Group:
     def _arrays(self, run: Run) -> Tuple[Any, Any]:
         return self._weight.part(run.start, run.stop), self._grad.part(run.start, run.stop)
 
-    def _update(self, plan: Plan) -> None:
-        optimizer = self._optimizer
-        counts = optimizer._index_update_count
-        lrs, wds = [], []
-        for run, state in zip(plan.runs, plan.states):
-            number = self._numbers[run.member]
-            counts[number] = self._own[run.member] + self._rounds
-            if not plan.calls:
-                _apply(optimizer, number, *self._arrays(run), state)
-                continue
-            optimizer._update_count(number)
-            lrs.append(optimizer._get_lr(number))
-            wds.append(optimizer._get_wd(number))
-        for place, call in enumerate(plan.calls):
-            call(lrs[place * MOST : (place + 1) * MOST], wds[place * MOST : (place + 1) * MOST])
+
+class Direct(mx.optimizer.Updater):
+    """MXNet's Updater, but for keys that have been updated before: it does not look up again what a server never changes."""
+
+    def __call__(self, index: Any, grad: Any, weight: Any) -> None:
+        state = self.states.get(index)
+        if state is None:
+            super().__call__(index, grad, weight)
+        else:
+            state.update(weight, grad)
 
 
 # An empty one, made of the text of this file, for Python's eval.
@@ -354,6 +369,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
 
     def create_state_multi_precision(self, index: int, weight: Any) -> Any:
         """What updates the key: None for one whose sum is stored."""
+        updater = sys._getframe(1).f_locals.get("self")  # the server has made it, and has no other way to get another
+        if type(updater) is mx.optimizer.Updater:
+            updater.__class__ = Direct
         if index in self.service:
             return None
         if index in self.groups:
