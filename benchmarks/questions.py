@@ -260,6 +260,7 @@ _FOUND = (
         ("--base", "unwatched"),
         (*MXNET, "benchmarks/overhead.py"),
     ),
+    Question("servers", "what an update costs a server, alone and in groups", "servers", (), (*MXNET, "benchmarks/servers.py")),
     Question(
         "copies",
         "gradients on a device with copy engines: copied in pieces, and whole",
