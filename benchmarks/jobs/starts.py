@@ -23,8 +23,16 @@ def keep_states(ended):
     for frame, _ in traceback.walk_tb(ended.__traceback__):
         updater = getattr(frame.f_locals.get("kvstore"), "_updater", None)
         if updater is not None:
-            arrays = {f"state{key}": state.asnumpy() for key, state in updater.states.items() if state is not None}
-            slices = getattr(updater.optimizer, "parameters", {})
+            arrays = {}
+            groups, slices = (getattr(updater.optimizer, name, {}) for name in ("groups", "parameters"))
+            for key, kept in updater.states.items():
+                state = getattr(kept, "state", kept)  # prophet_mx keeps it in what updates the key
+                start = 0
+                for number, elements in groups.get(key, ()):
+                    arrays[f"state{number}"] = state[start : start + elements].asnumpy()
+                    start += elements
+                if state is not None and key not in groups:
+                    arrays[f"state{key}"] = state.asnumpy()
             np.savez(Path(FOLDER, f"server-{os.getpid()}.npz"), slices=np.array(sorted(slices.items())).reshape(-1, 2), **arrays)
 
 

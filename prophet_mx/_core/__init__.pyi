@@ -86,10 +86,11 @@ class Group:
         unit: int,
         key: Any,
         wire: int,
-        memory: int,
+        gradients: int,
+        values: int,
         members: list[tuple[int, int]],
         one: bytes,
-        all: bytes,
+        full: bytes,
     ) -> None: ...
     def check(self) -> None: ...
 
@@ -103,6 +104,7 @@ class Parameter:
         chunks: Sequence[tuple[int, int, int, int]] = ...,
         group: Group | None = ...,
         index: int = ...,
+        value: int = ...,
     ) -> None: ...
     @property
     def sent(self) -> bool: ...

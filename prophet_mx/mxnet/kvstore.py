@@ -125,8 +125,8 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets, False)
         else:
             check_transfer(self._keys, key, None, out, False)
-        sliced, grouped = self._path.layout.slices, self._path.layout.group_of
-        if not (sliced or grouped or self._path.traced):
+        sliced, group_of = self._path.layout.slices, self._path.layout.group_of
+        if not (sliced or group_of or self._path.traced):
             with self._in_store():
                 super().pull(key, out, priority, ignore_sparse)
             return
@@ -134,7 +134,7 @@ class ScheduledKVStore(WrappedStore):
             for name, targets in zip(key, out):
                 self.pull(name, targets, priority, ignore_sparse)
             return
-        if key in grouped and self._pull_member(key, out, priority):
+        if key in group_of and self._pull_member(key, out, priority):
             return
         if key not in sliced:
             with self._in_store():
@@ -154,8 +154,8 @@ class ScheduledKVStore(WrappedStore):
         self._path.note_landed(key, out)
 
     def _pull_member(self, key: Key, out: Any, priority: int) -> bool:
-        """Pull a member of a group. Its value is here: nothing changes it on the servers before this worker pushes it again. False if it was
-        not pushed yet: the servers have the first value."""
+        """Pull a member of a group. Its value is here: nothing changes it on the servers before this worker pushes it again. False if it
+        was not pushed yet: the servers have the first value."""
         assert self._path is not None
         parameter = self._path.parameters.get(key)
         if parameter is None or not parameter.native.sent:

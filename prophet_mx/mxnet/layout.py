@@ -41,8 +41,8 @@ class Wrapping(NamedTuple):
     first: int  # of our own keys
     last: int
     strings: bool  # whether the caller's keys are strings
-    groups: Dict[int, Tuple[Tuple[int, int], ...]] = {}  # group -> number and elements of each of its members
-    workers: int = 1
+    groups: Dict[int, Tuple[Tuple[int, int], ...]]  # group -> number and elements of each of its members
+    workers: int
 
     def wrap(self, optimizer: bytes) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
@@ -108,18 +108,15 @@ class Layout:
         place = len(self.places) + self.keys.gradients[key] * MAX_PARTS + part
         return place, place if key in self.known else late_position(key)
 
-    def sizes(self) -> List[Tuple[int, int]]:
-        """Gradient and bytes of each unit."""
-        shapes = self.keys.shapes
-        return [
-            (
-                self.keys.gradients[key],
-                sum(shapes[member].bytes for member in self.group_of[key].members)
-                if key in self.group_of
-                else shapes[key].bytes // len(self.keys_of(key)),
-            )
-            for key, _ in self.units()
-        ]
+    def sizes(self) -> List[Tuple[Tuple[int, ...], int]]:
+        """Gradients and bytes of each unit."""
+        gradients, shapes = self.keys.gradients, self.keys.shapes
+        found = []
+        for key, _ in self.units():
+            members = self.group_of[key].members if key in self.group_of else (key,)
+            size = sum(shapes[member].bytes for member in members) // len(self.keys_of(key))
+            found.append((tuple(gradients[member] for member in members), size))
+        return found
 
 
 def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:

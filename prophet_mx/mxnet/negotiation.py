@@ -2,8 +2,8 @@
 keys, agree on a layout, make the keys of slices and groups, and agree on the orders of the units.
 
 At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, service keys that it initialises
-carry its decisions to the others, and slices and groups are initialised from the servers' own values. An optimizer that is already on the servers
-is sent again, inside the one that knows the slices.
+carry its decisions to the others, and slices and groups are initialised from the servers' own values. An optimizer that is already on the
+servers is sent again, inside the one that knows slices and groups.
 
 Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
 afterwards all workers follow rank 0's. So the steps that follow never depend on the state of one worker. A worker that cannot follow, as
@@ -137,9 +137,7 @@ class _Steps:
 
     # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
 
-    def settings(
-        self, config: Config, schedules: bool, optimizer: Optional[bytes], places: Sequence[int]
-    ) -> Tuple[Dict[str, Any], Config]:
+    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes], places: Sequence[int]) -> Tuple[Dict[str, Any], Config]:
         """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
         KVStoreError on this worker alone: it cannot even take the steps that follow."""
         keys = self._keys
@@ -225,11 +223,9 @@ class _Steps:
             self._plain.set_optimizer(optimizer)
         self._plain._barrier()
 
-    def _wrapping(
-        self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None
-    ) -> Optional[Wrapping]:
-        """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody knows the numbers of our
-        keys, as string keys were made before the store was wrapped: then there are no slices."""
+    def _wrapping(self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None) -> Optional[Wrapping]:
+        """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody
+        knows the numbers of our keys, as string keys were made before the store was wrapped: then there are no slices."""
         numbers = [self._keys.number(key) for key in self._service]
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
@@ -379,9 +375,9 @@ class _Steps:
             return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
         arrays = side.make_group(group.members)
         start = 0
-        for member, array, shape in zip(group.members, arrays.members, shapes):
-            self._plain.pull(member, array)
-            arrays.wire[start : start + shape.elements] = array.reshape((-1,))
+        for member, (_, value), shape in zip(group.members, arrays.members, shapes):
+            self._plain.pull(member, value)
+            arrays.wire[start : start + shape.elements] = value.reshape((-1,))
             start += shape.elements
         arrays.wire.wait_to_read()
         return arrays.wire
@@ -389,15 +385,17 @@ class _Steps:
     def _numbers(
         self, slice_keys: Dict[Key, List[Key]], groups: Sequence[Group]
     ) -> Tuple[Dict[int, int], Dict[int, Tuple[Tuple[int, int], ...]]]:
-        """The number of the parameter for each slice's, and those of its members with their elements for each group's. Both are empty if
-        the numbers are not known: then nothing is cut or shares a message."""
-        number = self._keys.number
-        if not self._keys.complete:
-            return {}, {}
-        shapes = self._keys.shapes
-        slices = {number(name): number(key) for key, names in slice_keys.items() for name in names}
-        members = {group.key: tuple((number(member), shapes[member].elements) for member in group.members) for group in groups}
-        return slices, {number(key): found for key, found in members.items()}
+        """The number of the parameter for each slice's, and the numbers and elements of its members for each group's. If numbers are not
+        known, nothing is cut or shares a message."""
+        known, shapes = self._known_number, self._keys.shapes
+        slices = {known(name): known(key) for key, names in slice_keys.items() for name in names}
+        members = {known(group.key): tuple((known(key), shapes[key].elements) for key in group.members) for group in groups}
+        return slices, members
+
+    def _known_number(self, key: Key) -> int:
+        number = self._keys.number(key)
+        assert number is not None, key
+        return number
 
     def _agree_orders(self, mine: Optional[Orders], key: Key, units: int) -> Optional[Orders]:
         """Rank 0's orders of the layout's units; None if rank 0 has none, as all other workers do. Blocks until every worker is here."""

@@ -162,7 +162,7 @@ class OrderSource:
         self._last: Optional[Orders] = None
         self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
 
-    def new(self, sizes: Sequence[Tuple[int, int]]) -> Optional[Orders]:
+    def new(self, sizes: Sequence[Tuple[Sequence[int], int]]) -> Optional[Orders]:
         """The orders that the profile gives for units of these gradients and bytes; None if there is no profile yet, or they are about the
         same as the last ones."""
         ready = self._learner.ready_times()

@@ -13,7 +13,7 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..planning.units import Slice, together
 from ..sizes import COPY_BYTES
-from .keys import Key, KeyBook, shape_of
+from .keys import Key, KeyBook, Shape, shape_of
 from .layout import Group, Layout
 
 logger = logging.getLogger("prophet_mx")
@@ -21,12 +21,14 @@ logger = logging.getLogger("prophet_mx")
 Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
 Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
 
+
 class GroupArrays(NamedTuple):
     """A group's arrays; see group.pyx."""
 
     wire: mx.nd.NDArray
-    memory: mx.nd.NDArray
-    members: List[mx.nd.NDArray]  # in the memory
+    gradients: mx.nd.NDArray
+    values: mx.nd.NDArray
+    members: List[Tuple[mx.nd.NDArray, mx.nd.NDArray]]  # of each member the gradient and the value: parts of the two
 
 
 WHOLE = -1  # the place of all chunks together
@@ -148,22 +150,25 @@ class Parameters:
             self._groups[group.key] = self._new_group(group, sample, store)
         native, unit, arrays = self._groups[group.key]
         index = group.members.index(key)
-        buffer = arrays.members[index]
+        buffer, value = arrays.members[index]
         self._note(gradient, key, buffer)
         member = _core.Parameter(
-            self._driver, store.value, buffer.handle.value, [(unit, buffer.handle.value, group.key)], (), native, index
+            self._driver, store.value, buffer.handle.value, [(unit, buffer.handle.value, group.key)], (), native, index, value.handle.value
         )
         self._by_key[key] = Parameter(member, [unit], buffer, [group.key], [buffer], [], gradient)
         return self._by_key[key]
 
-    def _new_group(
-        self, group: Group, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle
-    ) -> Tuple["_core.Group", int, GroupArrays]:
+    def _new_group(self, group: Group, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Tuple["_core.Group", int, GroupArrays]:
         arrays = self._made_groups.pop(group.members, None)
         if arrays is None or (arrays.wire.dtype, arrays.wire.context) != (sample.dtype, _host(sample)):
             arrays = self._group_arrays(group.members, _host(sample))
         gradients = [self._keys.gradient(member) for member in group.members]
-        unit = self._new_unit(group.key, arrays.wire, gradients[0], *self.layout.order_of(group.members[0], 0))
+        unit = self._driver.add_unit(
+            shape_of(arrays.gradients).bytes,  # without the words
+            self._keys.server_of(group.key, shape_of(arrays.wire).elements),
+            gradients[0],
+            *self.layout.order_of(group.members[0], 0),
+        )
         self.unit_gradients.append(gradients[0])
         self.unit_names.append(f"{group.members[0]} and {len(group.members) - 1} more in its message")
         kind = np.dtype(sample.dtype)
@@ -173,8 +178,9 @@ class Parameters:
             unit,
             group.key,
             arrays.wire.handle.value,
-            arrays.memory.handle.value,
-            list(zip(gradients, (shape_of(array).bytes for array in arrays.members))),
+            arrays.gradients.handle.value,
+            arrays.values.handle.value,
+            list(zip(gradients, (shape_of(gradient).bytes for gradient, _ in arrays.members))),
             np.ones(1, kind).tobytes(),
             np.full(1, self._workers, kind).tobytes(),
         )
@@ -188,10 +194,15 @@ class Parameters:
     def _group_arrays(self, members: Sequence[Key], context: mx.Context) -> GroupArrays:
         shapes = [self._keys.shapes[member] for member in members]
         ends = np.cumsum([shape.elements for shape in shapes]).tolist()
-        memory = mx.nd.empty((ends[-1],), ctx=context, dtype=shapes[0].dtype)
-        wire = mx.nd.empty((ends[-1] + len(shapes),), ctx=context, dtype=shapes[0].dtype)
-        parts = [alias(memory[end - shape.elements : end].reshape(shape.shape)) for end, shape in zip(ends, shapes)]
-        return GroupArrays(wire, memory, parts)
+        wire, gradients, values = (
+            mx.nd.empty((elements,), ctx=context, dtype=shapes[0].dtype) for elements in (ends[-1] + len(shapes), ends[-1], ends[-1])
+        )
+
+        def member(flat: mx.nd.NDArray, end: int, shape: Shape) -> mx.nd.NDArray:
+            return alias(flat[end - shape.elements : end].reshape(shape.shape))
+
+        parts = [(member(gradients, end, shape), member(values, end, shape)) for end, shape in zip(ends, shapes)]
+        return GroupArrays(wire, gradients, values, parts)
 
     def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
         shape = shape_of(array)

@@ -158,10 +158,10 @@ class Whole:
     def __init__(self, optimizer: Any, number: int, weight: Any, is_slice: bool) -> None:
         self._optimizer, self._number = optimizer, number
         self._count = optimizer.begin_num_update if is_slice else None
-        self._state = optimizer.create_state_multi_precision(number, weight)
+        self.state = optimizer.create_state_multi_precision(number, weight)
         self._call: Optional[SgdCall] = None
         if SgdCall.knows(optimizer) and type(weight) is NDArray:
-            self._call = SgdCall(optimizer, [number], [self._state], optimizer.multi_precision and weight.dtype == np.float16)
+            self._call = SgdCall(optimizer, [number], [self.state], optimizer.multi_precision and weight.dtype == np.float16)
 
     def update(self, weight: Any, grad: Any) -> None:
         optimizer, number, count = self._optimizer, self._number, self._count
@@ -173,7 +173,7 @@ class Whole:
         else:
             if count is not None:
                 optimizer._index_update_count[number] = count
-            _apply(optimizer, number, weight, grad, self._state)
+            _apply(optimizer, number, weight, grad, self.state)
         if self._count is not None:
             self._count = optimizer._index_update_count[number]
 
@@ -232,7 +232,7 @@ class Group:
         # A member's updates are its own and the rounds in which all were present.
         self._own = [optimizer._index_update_count.get(number, optimizer.begin_num_update) for number in self._numbers]
         self._rounds = 0
-        self._state = optimizer.create_state_multi_precision(self._numbers[0], weight[: self._starts[-1]])
+        self.state = optimizer.create_state_multi_precision(self._numbers[0], weight[: self._starts[-1]])
         self._half = optimizer.multi_precision and weight.dtype == np.float16
         words = np.full(len(members), workers, weight.dtype)
         self._full, self._one = words.tobytes(), words[:1].tobytes()
@@ -286,7 +286,7 @@ class Group:
             else:
                 runs.append(Run(member, start, stop))
             last = (stop, common)
-        states = [_part(self._state, run.start, run.stop) for run in runs]
+        states = [_part(self.state, run.start, run.stop) for run in runs]
         calls = []
         if SgdCall.knows(optimizer):
             numbers = [self._numbers[run.member] for run in runs]

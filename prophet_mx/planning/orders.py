@@ -75,15 +75,18 @@ def total_order(ready: Sequence[float], sizes: Sequence[int], rate: float) -> Li
     return finishing_order(ready, [max(1, size) / (AHEAD * rate) for size in sizes])
 
 
-def orders(units: Sequence[Tuple[int, int]], ready: Dict[int, float], steps: Sequence[Sequence[int]], rate: float) -> Orders:
-    """The orders of ``units``, each (gradient, bytes), the units of one gradient being in the order of its slices.
+def orders(units: Sequence[Tuple[Sequence[int], int]], ready: Dict[int, float], steps: Sequence[Sequence[int]], rate: float) -> Orders:
+    """The orders of ``units``, each (its gradients, bytes), the units of one gradient being in the order of its slices. A group is ready
+    when all of its gradients are that the profile has, and as urgent as the most urgent.
 
     ``ready`` is by gradient (seconds after the iteration's first ready one), ``rate`` the worker's to all servers in bytes/s.
     """
     urgency = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
     last = len(urgency)
-    by_rank = sorted(range(len(units)), key=lambda unit: (urgency.get(units[unit][0], last + units[unit][0]), unit))
-    finished = total_order([ready.get(units[unit][0], NEVER) for unit in by_rank], [units[unit][1] for unit in by_rank], rate)
+    most_urgent = [min(urgency.get(gradient, last + gradient) for gradient in gradients) for gradients, _ in units]
+    complete = [max((ready[gradient] for gradient in gradients if gradient in ready), default=NEVER) for gradients, _ in units]
+    by_rank = sorted(range(len(units)), key=lambda unit: (most_urgent[unit], unit))
+    finished = total_order([complete[unit] for unit in by_rank], [units[unit][1] for unit in by_rank], rate)
     ranks, positions = [0] * len(units), [0] * len(units)
     for rank, unit in enumerate(by_rank):
         ranks[unit] = rank

@@ -104,7 +104,7 @@ def worker_classes(cluster: Cluster, collapse: bool = True) -> List[Tuple[int, f
 
 class Unit(NamedTuple):
     """What one message carries: ``bytes`` of gradient ``gradient`` (index in forward order) for server ``server`` (from 0), or
-    :data:`SPREAD`. In a group these are the bytes of all ``members``, given as (gradient, bytes), of which ``gradient`` is the most urgent."""
+    :data:`SPREAD`. In a group these are the bytes of all ``members``, each (gradient, bytes), of which ``gradient`` is the most urgent."""
 
     gradient: int
     bytes: int
@@ -199,8 +199,8 @@ def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -
     for unit in units:
         if not 0 <= unit.gradient < len(total) or unit.bytes < 1 or (unit.server != SPREAD and not 0 <= unit.server < servers):
             raise ConfigError(not_allowed(str(unit), f"a gradient below {len(total)}, bytes from 1, a server below {servers} or SPREAD"))
-        for gradient, size in unit.gradients():
-            total[gradient] += size
+        for carried, size in unit.gradients():
+            total[carried] += size
     for index, gradient in enumerate(profile.gradients):
         if total[index] != gradient.bytes:
             raise ConfigError(f"the units of gradient {gradient.name!r} carry {total[index]} bytes; allowed: {gradient.bytes}, its size")

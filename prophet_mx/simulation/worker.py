@@ -31,7 +31,9 @@ def plan_copies(units: Sequence[Unit], chunk: float) -> List[Copy]:
     """The copies of all units, by gradient and place. ``chunk`` is the least bytes of one: neighbouring units are copied together up to
     that. 0: whole gradients."""
     copies: List[Copy] = []
-    for gradient, number, size in sorted((gradient, number, size) for number, unit in enumerate(units) for gradient, size in unit.gradients()):
+    for gradient, number, size in sorted(
+        (gradient, number, size) for number, unit in enumerate(units) for gradient, size in unit.gradients()
+    ):
         last = copies[-1] if copies else None
         if last is not None and last.gradient == gradient and (not chunk or last.bytes < chunk):
             copies[-1] = Copy(gradient, last.bytes + size, (*last.units, number))

@@ -222,7 +222,7 @@ def layout(data: bytes) -> None:
     sizes = [part.stop - part.start for part in parts]
     assert max(sizes) - min(sizes) <= 1
     count = source.below(8)
-    units = [(source.below(max(1, count)), source.below(256)) for _ in range(source.below(12))]
+    units = [((source.below(max(1, count)), source.below(8))[: 1 + source.below(2)], source.below(256)) for _ in range(source.below(12))]
     ready = {gradient: abs(source.number()) for gradient in range(count) if source.below(4)}
     steps = [[gradient] for gradient in sorted(ready, key=ready.__getitem__)]
     found = orders(units, ready, steps, 1.0 + source.below(200))

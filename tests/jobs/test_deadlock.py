@@ -9,10 +9,20 @@ JOB = SCRIPTS / "opposite_orders.py"
 ITERATIONS = 200
 
 
-@pytest.mark.parametrize("workers, servers, policy", [(2, 2, "priority"), (2, 1, "fifo"), (3, 2, "prophet")])
-def test_opposite_and_random_orders_with_the_smallest_limits(workers, servers, policy):
-    env = {"PROPHET_WINDOW": "1", "PROPHET_LEAD": "1", "PROPHET_POLICY": policy, "MXNET_KVSTORE_BIGARRAY_BOUND": "2000"}
-    result = run_cluster(JOB, workers, servers, env=env, args=[ITERATIONS], timeout=100)
+@pytest.mark.parametrize(
+    "workers, servers, policy, groups",
+    [(2, 2, "priority", "auto"), (2, 1, "fifo", "auto"), (3, 2, "prophet", "off"), (3, 2, "prophet", "auto")],
+)
+def test_opposite_and_random_orders_with_the_smallest_limits(workers, servers, policy, groups):
+    env = {
+        "PROPHET_WINDOW": "1",
+        "PROPHET_LEAD": "1",
+        "PROPHET_POLICY": policy,
+        "PROPHET_GROUPS": groups,
+        "MXNET_KVSTORE_BIGARRAY_BOUND": "2000",
+    }
+    alone = "grouped" if policy == "prophet" and groups == "auto" else "alone"
+    result = run_cluster(JOB, workers, servers, env=env, args=[ITERATIONS, alone], timeout=100)
     assert all("requests answered" in worker.output for worker in result.workers)
 
 

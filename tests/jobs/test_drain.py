@@ -45,7 +45,7 @@ def test_a_job_is_scheduled_to_its_end_by_the_interfaces_counters_and_by_predict
         JOB,
         2,
         1,
-        env={"PROPHET_UNIT": "2000"},
+        env={"PROPHET_UNIT": "2000", "PROPHET_GROUPS": "off"},
         role_env={
             "worker 0": {"PROPHET_DRAIN": "nic", "STORE": "dist_sync_device"},
             "worker 1": {"PROPHET_DRAIN": "predicted", "STORE": "dist_device_sync"},

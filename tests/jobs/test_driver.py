@@ -157,7 +157,7 @@ import time
 import mxnet as mx
 from prophet_mx import _core, ScheduledKVStore
 
-kv = ScheduledKVStore(mx.kv.create("dist_sync"), window=1, lead=10**9, unit=4000000)
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), window=1, lead=10**9, unit=4000000, groups="off")
 keys, shape = list(range(4)), (30000,)
 outs = [mx.nd.zeros(shape) for _ in keys]
 kv.init(keys, outs)

@@ -14,7 +14,7 @@ from prophet_mx.mxnet import lifecycle
 handlers = threading.Lock()             # as of a log handler
 
 class Path:
-    watchdog = mock.MagicMock()
+    watchdog, driver = mock.MagicMock(), mock.MagicMock()
     thread = None
 
     def __init__(self, name):

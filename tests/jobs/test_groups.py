@@ -1,4 +1,4 @@
-"""Small gradients share messages: the result is that of plain dist_sync, whichever are missing, late, waited for or read, and nobody hangs."""
+"""Small gradients share messages: nobody hangs, and the result is that of plain dist_sync, whichever are missing, late or waited for."""
 
 import json
 

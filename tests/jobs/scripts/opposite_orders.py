@@ -55,7 +55,8 @@ def main():
                 values = out.asnumpy()
                 assert (values == got[key]).all(), f"iteration {iteration}, key {key}: {values.flat[0]}, not {got[key]}"
     mx.nd.waitall()
-    assert store.stats()["units"] == pushed, (store.stats(), pushed)
+    if "alone" in sys.argv:  # no key shares a message
+        assert store.stats()["units"] == pushed, (store.stats(), pushed)
     print(f"{pushed} requests answered", flush=True)
 
 

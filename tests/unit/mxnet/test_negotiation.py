@@ -35,7 +35,8 @@ class Side:
     def make_group(self, members):
         shapes = [self.book.shapes[member] for member in members]
         wire = mx.nd.empty((sum(shape.elements for shape in shapes) + len(members),), dtype=shapes[0].dtype)
-        return GroupArrays(wire, wire, [mx.nd.empty(shape.shape, dtype=shape.dtype) for shape in shapes])
+        values = [mx.nd.empty(shape.shape, dtype=shape.dtype) for shape in shapes]
+        return GroupArrays(wire, wire, wire, list(zip(values, values)))
 
 
 UNIT = 800  # bytes: two slices of each of the larger arrays
@@ -206,14 +207,12 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
 
     numbers = store.numbers
     units = []
-    for name, _ in dict.fromkeys((layout.leader(name), part) for name in names for part in range(len(layout.keys_of(name)))):
+    for name, _ in layout.units():
         members = layout.group_of[name].members if name in layout.group_of else ()
         shares = tuple((names.index(member), sizes[names.index(member)]) for member in members)
         key = layout.keys_of(name)[sum(names[unit.gradient] == name for unit in units)]
         words = len(members)
-        units.append(
-            Unit(names.index(name), 4 * (store.servers.values[numbers[key]].size - words), numbers[key] * 9973 % servers, shares)
-        )
+        units.append(Unit(names.index(name), 4 * (store.servers.values[numbers[key]].size - words), numbers[key] * 9973 % servers, shares))
     assert units == make_units(profile, servers, 100_000, grouped=True)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 100_000

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from prophet_mx.planning.orders import orders
+from prophet_mx.planning.orders import natural_places, orders
 from prophet_mx.planning.rounds import Parameter, RoundPlanner
 from prophet_mx.planning.unit_sizes import CollectiveCost, unit_bytes
-from prophet_mx.planning.units import cut
+from prophet_mx.planning.units import cut, groups
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.model_profiles import model_names, model_profile
 from prophet_mx.sizes import Traffic
@@ -37,23 +37,35 @@ RINGS = {"1 Gbit/s": CollectiveCost(startup=0.0008, rate=115e6), "10 Gbit/s": Co
 
 
 def plan_for_servers(profile, network):
-    """Keys have the numbers that gluon.Trainer gives them, by the order of the parameters' names."""
+    """Keys have the numbers that gluon.Trainer gives them, by the order of the parameters' names. A group has that of its first member."""
     place = {index: number for number, index in enumerate(sorted(range(len(profile.gradients)), key=lambda i: profile.gradients[i].name))}
     keys = sorted(place, key=place.__getitem__)
     traffic = network._replace(sizes=[gradient.bytes for gradient in profile.gradients])
     unit = unit_bytes("prophet", traffic)
     slices = [cut(profile.gradients[index].bytes // ELEMENT, ELEMENT, unit) for index in keys]
-    units = [(key, ELEMENT * (part.stop - part.start)) for key, parts in enumerate(slices) for part in parts]
+    names = [profile.gradients[index].name for index in keys]
+    whole = [ELEMENT * parts[0].stop if len(parts) == 1 else 0 for parts in slices]
+    grouped = {members[0]: members for members in groups(whole, [0] * len(keys), natural_places(names), unit)}
+    others = {member for members in grouped.values() for member in members[1:]}
+    units = [
+        (key, sum(whole[member] for member in grouped[key]) if key in grouped else ELEMENT * (part.stop - part.start))
+        for key, parts in enumerate(slices)
+        if key not in others
+        for part in parts
+    ]
     ready = {place[index]: moment for index, moment in enumerate(profile.ready_times())}
     steps = [[place[index] for index in step] for step in profile.steps]
-    found = orders(units, ready, steps, traffic.rate * traffic.servers)
+    carried = [(grouped.get(key, (key,)), size) for key, size in units]
+    found = orders(carried, ready, steps, traffic.rate * traffic.servers)
     lines = []
     total = sorted(range(len(units)), key=found.positions.__getitem__)
     for _, run in groupby(enumerate(total), lambda pair: (units[pair[1]][0], pair[1] - pair[0], found.ranks[pair[1]] - pair[0])):
         members = [unit for _, unit in run]
-        name, count = profile.gradients[keys[units[members[0]][0]]].name, len(slices[units[members[0]][0]])
-        what = f"{len(members)} of {count} slices" if count > 1 else "whole"
-        lines.append(f"{found.ranks[members[0]]}: {name}, {what}, {sum(units[unit][1] for unit in members)} bytes")
+        key = units[members[0]][0]
+        what = f"{len(members)} of {len(slices[key])} slices" if len(slices[key]) > 1 else "whole"
+        if key in grouped:
+            what = "with " + ", ".join(names[member] for member in grouped[key][1:])
+        lines.append(f"{found.ranks[members[0]]}: {names[key]}, {what}, {sum(units[unit][1] for unit in members)} bytes")
     return {"unit": unit, "units": len(units), "in total order, by urgency": lines}
 
 

@@ -231,8 +231,8 @@ cdef class Driver(BlockScheduler):
         pthread_mutex_unlock(&self.lock)
 
     def take_events(self) -> list:
-        """Ready events since the last call: (iteration, gradient, seconds on the monotonic clock), one for each of its units. The newest are
-        lost when over 32768 were not taken."""
+        """Ready events since the last call: (iteration, gradient, seconds on the monotonic clock), one for each of its units. The newest
+        are lost when over 32768 were not taken."""
         cdef int n, i
         cdef ReadyEvent* taken = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
         if taken == NULL:
@@ -360,7 +360,7 @@ cdef class Driver(BlockScheduler):
         pthread_mutex_unlock(&self.lock)
 
     cdef void on_hold(self, HoldRequest* hold, OnComplete* complete) noexcept nogil:
-        """A member's gradient is in the memory of its group."""
+        """The gradient of a group's member is here."""
         cdef double t
         cdef int gradient
         pthread_mutex_lock(&self.lock)
@@ -520,17 +520,15 @@ cdef class Driver(BlockScheduler):
                 pthread_cond_timedwait(&self.wake, &self.lock, &until)
         pthread_mutex_unlock(&self.lock)
 
-
     cdef void push_request(self, void* group) noexcept with gil:
-        """Push a request for what is stranded. MXNet's store takes one thread at a time: its tables may just grow in a call of another. That
-        takes no time to speak of, and a call that takes long waits for other workers."""
+        """Push a request for what is stranded. MXNet's store takes one thread at a time: its tables may just grow in a call of another.
+        That takes no time to speak of, and a call that takes long waits for other workers."""
         cdef timespec step = timespec(0, <long>(BUSY_STEP * 1e9))
-        cdef int i
-        for i in range(BUSY_STEPS):
-            if not self.calling:
-                break
+        cdef int steps = 0
+        while self.calling and steps < BUSY_STEPS:
             with nogil:
                 nanosleep(&step, NULL)
+            steps += 1
         (<Group>group).push_request(0)
 
 

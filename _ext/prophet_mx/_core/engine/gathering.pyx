@@ -1,4 +1,4 @@
-"""The rounds of a group: which of its members a message carries, when it may leave, and what has to be sent once more. Neither clock nor I/O.
+"""The rounds of a group: which members a message carries, when it may leave, and what has to be sent once more. Neither clock nor I/O.
 
 A group is several small gradients in one message. Workers need not agree on what a message carries. Behind the gradients it has a word
 for each member: 1 if its gradient is in the message, 0 if not. The server adds up the words as it does the gradients. A member whose
@@ -23,8 +23,9 @@ sent nothing holds no other up that plain would not, as the other waits for a me
 sending, until a message of each carries the member.
 
 A message waits for the members that are *expected*: those that the one before had, and those called since; one with something that was
-stranded waits for nothing. The patience follows the time that lies between the first and the last of them. Where one member waits for the value of another, as in a program that waits for
-each value before it pushes the next gradient, there would be a patience for each. Such a group sends each member as it comes, for a number of iterations that doubles each time.
+stranded waits for nothing. The patience follows the time that lies between the first and the last of them. Where one member waits for the
+value of another, as in a program that waits for each value before it pushes the next gradient, there would be a patience for each. Such a
+group sends each member as it comes, for a number of iterations that doubles each time.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
@@ -91,8 +92,8 @@ cdef class Gathering:
         free(self.members)
 
     cdef int64_t call(self, int index, int64_t iteration, double t) noexcept nogil:
-        """A member is pushed, and will be ready. Returns the first request that may carry it. If that is `pushed` + 1, the caller pushes it,
-        and says so with push()."""
+        """A member is pushed, and will be ready. Returns the first request that may carry it. If that is `pushed` + 1, the caller pushes
+        it, and says so with push()."""
         cdef Gathered* member = &self.members[index]
         self.iteration = max(self.iteration, iteration)
         if member.missed == self.iteration:     # it comes after what left without it: perhaps because the caller waited for that
@@ -148,7 +149,8 @@ cdef class Gathering:
         return n
 
     cdef bint may_close(self, bint hurry, double t, double* wake) noexcept nogil:
-        """Whether the message may leave now; if not, *wake is brought forward to when it may. In a `hurry` it waits for what was called only."""
+        """Whether the message may leave now; if not, *wake is brought forward to when it may. In a `hurry` it waits only for what was
+        called."""
         cdef int64_t request = self.closed + 1
         cdef Gathered* member
         cdef int i, missing = 0
@@ -195,7 +197,8 @@ cdef class Gathering:
         self.resumes = t + self.pause
 
     cdef bint stranded(self, double t, double* wake) noexcept nogil:
-        """Whether something is READY that no request on the engine will carry, and is to get one now; if later, *wake is brought forward."""
+        """Whether something is READY that no request on the engine will carry, and is to get one now. If later, *wake is brought
+        forward."""
         if self.pushed > self.closed or self.carriable(self.closed) == 0:
             return False
         if t >= self.resumes:

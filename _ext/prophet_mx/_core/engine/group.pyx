@@ -1,14 +1,17 @@
 """A group of small gradients that travel in one message: its memory, and its ops on MXNet's engine. gathering.pyx says what leaves when.
 
-Two arrays hold a group. In its *memory* each member has an array with an engine variable of its own, into which the caller's gradient is
-copied and out of which the value is. The *wire* array is sent and received: the members, and behind them a word for each.
+Three arrays hold a group. In *gradients* and in *values* each member has an array with an engine variable of its own: the caller's
+gradient is copied into the one, and the value out of the other. They are two because a signal handler may push in the middle of a push,
+which then copies the gradient once more when the value may have come. The *wire* array is sent and received: the members, and behind
+them a word for each.
 
-  hold    per member and call: its gradient is in the memory; completes when the value is there, so that the caller's array waits
+  hold    per member and call: its gradient is here; completes when the value is, for which whatever reads the value waits
   turn    per request: the wire array is free; completes when the scheduler releases the group, which lets the message go
   reply   per request: the answer is in the wire array
 
-The bytes of what is to go are copied into the wire array when the message closes, those of what is done back when the answer comes. The
-engine keeps its hands off both: holds are not complete while members are on their way, nor is a turn until the message goes.
+The bytes of what is to go are copied into the wire array when the message closes, and those of what is done out of it when the answer
+comes. The engine touches none of them meanwhile: holds are not complete while members are on their way, nor is a turn until the message
+goes.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport calloc, free, malloc
@@ -19,7 +22,7 @@ cdef enum:
 
 cdef struct Member:
     int gradient
-    int64_t start, bytes            # in the memory and on the wire
+    int64_t start, bytes            # in each of the arrays
     OnComplete held                 # of a READY or CARRIED member: how to complete its hold
 
 
@@ -39,9 +42,9 @@ cdef class Group:
     store : handle of the wrapped KVStore
     unit : the group's index in the scheduler
     key : of the group on the servers
-    wire, memory : handles of two arrays in host memory, for which nothing on the engine waits
+    wire, gradients, values : handles of arrays in host memory, for which nothing on the engine waits
     members : a list of (gradient index, bytes), in the order of the array
-    one, all : the bytes of a word that says that a member is in the message, and of one that all workers had it
+    one, full : the bytes of a word that says that a member is in the message, and of one that all workers had it
     """
     cdef:
         void* driver                # not owned: the driver keeps the group
@@ -53,23 +56,24 @@ cdef class Group:
         int int_key
         void* array
         char* wire
-        char* memory
+        char* gradients
+        char* values
         Member* members
         int count
         Gathering rounds
         int word                    # bytes of a word
         int64_t words               # where they begin
         char[WORD_MAX] one
-        char[WORD_MAX] all
+        char[WORD_MAX] full
         EngineContext* context
 
-    def __cinit__(self, Driver driver not None, size_t store, int unit, key, size_t wire, size_t memory, list members not None,
-                  bytes one not None, bytes all not None):
+    def __cinit__(self, Driver driver not None, size_t store, int unit, key, size_t wire, size_t gradients, size_t values,
+                  list members not None, bytes one not None, bytes full not None):
         cdef void* data
         need_mxnet()
         driver.need_unit(unit)
-        if not 0 < len(one) == len(all) <= WORD_MAX:
-            raise ValueError(f"words of {len(one)} and {len(all)} bytes")
+        if not 0 < len(one) == len(full) <= WORD_MAX:
+            raise ValueError(f"words of {len(one)} and {len(full)} bytes")
         self.driver = <void*>driver
         self.store = <void*>store
         self.unit = unit
@@ -82,8 +86,10 @@ cdef class Group:
         self.array = <void*>wire
         mx_check(MX.array_data(self.array, &data))
         self.wire = <char*>data
-        mx_check(MX.array_data(<void*>memory, &data))
-        self.memory = <char*>data
+        mx_check(MX.array_data(<void*>gradients, &data))
+        self.gradients = <char*>data
+        mx_check(MX.array_data(<void*>values, &data))
+        self.values = <char*>data
         self.count = len(members)
         self.rounds = Gathering(self.count)
         self.members = <Member*>calloc(self.count, sizeof(Member))
@@ -96,15 +102,15 @@ cdef class Group:
             self.words += size
         self.word = len(one)
         memcpy(self.one, <char*>one, self.word)
-        memcpy(self.all, <char*>all, self.word)
+        memcpy(self.full, <char*>full, self.word)
         self.context = &OWN_CONTEXT if driver.units[unit].bytes >= SMALL_UNIT else &SHARED_CONTEXT
         driver.keep_group(self)
 
     def __dealloc__(self):
         free(self.members)
 
-    cdef int send(self, int index, void* buffer, int64_t iteration, int priority) except -1:
-        """A member's gradient will be in its buffer: hold it, and see to it that a request carries it."""
+    cdef int send(self, int index, void** arrays, int64_t iteration, int priority) except -1:
+        """A member's gradient will be in the first of its two arrays: hold both, and see to it that a request carries it."""
         cdef Driver driver = <Driver>self.driver
         cdef int64_t request
         cdef bint new
@@ -114,7 +120,7 @@ cdef class Group:
         if new:
             self.rounds.push()
         pthread_mutex_unlock(&driver.lock)
-        push_hold(self, index, request, iteration, buffer)
+        push_hold(self, index, request, iteration, arrays)
         if new:
             self.push_request(priority)
         return 0
@@ -139,7 +145,7 @@ cdef class Group:
         for i in range(self.count):
             if self.rounds.members[i].state == CARRIED:
                 member = &self.members[i]
-                memcpy(self.wire + member.start, self.memory + member.start, member.bytes)
+                memcpy(self.wire + member.start, self.gradients + member.start, member.bytes)
                 memcpy(words + i * self.word, self.one, self.word)
 
     cdef int unpack(self, double t) noexcept nogil:
@@ -150,11 +156,11 @@ cdef class Group:
         for i in range(self.count):
             if self.rounds.members[i].state != CARRIED:
                 continue
-            done = memcmp(self.wire + self.words + i * self.word, self.all, self.word) == 0
+            done = memcmp(self.wire + self.words + i * self.word, self.full, self.word) == 0
             self.rounds.settle(i, done)
             if done:
                 member = &self.members[i]
-                memcpy(self.memory + member.start, self.wire + member.start, member.bytes)
+                memcpy(self.values + member.start, self.wire + member.start, member.bytes)
                 member.held.callback(member.held.engine, member.held.param, NULL)
                 n += 1
         self.rounds.answer(n, t)
@@ -167,12 +173,12 @@ cdef class Group:
 
 # -- ops; none reads or writes a caller's array -------------------------------------------------------------------------------------
 
-cdef int push_hold(Group group, int index, int64_t request, int64_t iteration, void* buffer) except -1:
+cdef int push_hold(Group group, int index, int64_t request, int64_t iteration, void** arrays) except -1:
     cdef HoldRequest* hold = <HoldRequest*>malloc(sizeof(HoldRequest))
     if hold == NULL:
         raise MemoryError()
     hold[0] = HoldRequest(<void*>group, index, request, iteration)
-    return push(hold_op, hold, &SHARED_CONTEXT, NULL, 0, &buffer, 1, b"prophet_hold")
+    return push(hold_op, hold, &SHARED_CONTEXT, NULL, 0, arrays, 2, b"prophet_hold")
 
 
 cdef void hold_op(void* run_context, void* on_complete, void* param) noexcept nogil:

@@ -16,6 +16,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 ctypedef const char* cstr
+ctypedef void* address
 
 cpdef enum:
     MAX_OUTS = 64                   # devices of one worker
@@ -49,7 +50,8 @@ cdef class Parameter:
     buffer : handle of the worker's own array for this parameter
     parts : a list of (unit index, array handle, key); keys are all str or all int
     chunks : a list of (array handle, number of parts, first element, end), in the order of the parts; one of the whole buffer by default
-    group, index : of a member: its group, whose key and unit are those of the only part, and its index there
+    group, index, value : of a member: its group, whose key and unit are those of the only part, its index there, and the handle of the
+        array that gets its value, which is another one than the buffer
     """
     cdef:
         Driver driver
@@ -69,9 +71,10 @@ cdef class Parameter:
         list key_bytes              # keeps the C strings alive
         Group group                 # None: it travels alone
         int index
+        address[2] held               # buffer and value, as a hold takes them
 
     def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None, chunks=(), Group group=None,
-                  int index=0):
+                  int index=0, size_t value=0):
         need_mxnet()
         self.driver = driver
         self.store = <void*>store
@@ -80,6 +83,7 @@ cdef class Parameter:
         self.iteration = -1
         self.group = group
         self.index = index
+        self.held = [<void*>buffer, <void*>(value if group is not None else buffer)]
         if group is not None and not 0 <= index < group.count:
             raise ValueError(f"member {index} of {group.count}")
         self.key_bytes = []
@@ -174,7 +178,7 @@ cdef class Parameter:
                 copy_part(array, self.elements, chunk.start, chunk.stop, chunk.array, pack, priority)
             return 0
         self.gather()
-        copy_array(array if pack else self.buffer, self.buffer if pack else array, priority)
+        copy_array(array if pack else self.held[1], self.buffer if pack else array, priority)
         self.scatter()
         return 0
 
@@ -227,7 +231,7 @@ cdef class Parameter:
         cdef int i, code, left = chunk.count
         self.iteration = iteration
         if self.group is not None:
-            return self.group.send(self.index, self.buffer, iteration, priority)
+            return self.group.send(self.index, self.held, iteration, priority)
         for i in range(self.n_parts):
             part = &self.parts[i]
             if left == 0:
