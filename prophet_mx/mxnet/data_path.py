@@ -136,7 +136,9 @@ class ScheduledPath:
             return
         limit = partial(self.driver.set_unlimited, False)
         take_part = partial(exchange.clock_pushed, lambda: self.orders(self.layout), self._use_orders, limit)
+        self.driver.set_calling(True)
         self._guarded("the exchange of orders", take_part)
+        self.driver.set_calling(False)
 
     def _iteration_begins(self) -> None:
         """The work of an iteration, done once, so that a push has little to do."""

@@ -160,6 +160,11 @@ class WrappedStore(KVStore):
                 "its number for another parameter's; wrap the store before the first key, or initialise this one before the first push"
             )
 
+    def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.row_sparse_pull`."""
+        with self._in_store():
+            super().row_sparse_pull(key, out, priority, row_ids)
+
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):
             super()._barrier()
@@ -301,9 +306,12 @@ class WrappedStore(KVStore):
     # -- the rest ------------------------------------------------------------------------------------------------------------
 
     def set_gradient_compression(self, compression_params: Dict[str, Any]) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong parameters."""
+        """As :meth:`mxnet.kvstore.KVStore.set_gradient_compression`; KVStoreError, before anything is sent, for wrong
+        parameters, or if the first push has put small gradients into groups."""
         if self._path is not None:
             check_compression(compression_params)
+            if self._path.layout.group_of:
+                raise KVStoreError("gradient compression cannot be set after the first push, as small gradients share messages by then")
         super().set_gradient_compression(compression_params)
         self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
         if self._path is not None:

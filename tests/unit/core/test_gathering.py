@@ -198,3 +198,12 @@ def test_members_that_become_ready_far_apart_share_a_message_once_that_is_known(
     job = Job([program, program])
     job.run()
     assert job.messages < 24
+
+
+def test_buckets_that_use_different_members_wait_for_each_other_only_briefly():
+    buckets = [[0, 1, 2], [0, 3]] * 50
+    program = calls(buckets, [list(range(MEMBERS))], [0.0], [False])
+    job = Job([program, program])
+    job.run()
+    assert all(worker.done == [100, 50, 50, 50] for worker in job.workers)
+    assert job.now < 100 * 0.005 + 0.5

@@ -80,7 +80,7 @@ cdef class Driver(BlockScheduler):
         void** groups
         int n_groups
         double groups_due           # when a group has to be looked at, at the latest
-        bint calling                # MXNet's store is being called without the GIL
+        int calling                 # calls of MXNet's store under way that do not hold the GIL
 
     def __cinit__(self):
         cdef pthread_condattr_t attributes
@@ -130,6 +130,7 @@ cdef class Driver(BlockScheduler):
         with nogil:
             pthread_mutex_lock(&self.lock)
             self.open = True
+            self.groups_due = now()         # what they wait for may not come any more
             self.flush(now())
             pthread_mutex_unlock(&self.lock)
 
@@ -219,8 +220,8 @@ cdef class Driver(BlockScheduler):
         free(table)
 
     def set_calling(self, bint calling) -> None:
-        """Whether the caller's thread is in a function of MXNet's store, without the GIL."""
-        self.calling = calling
+        """The caller's thread enters or leaves a function of MXNet's store that does not hold the GIL."""
+        self.calling += 1 if calling else -1
 
     def record(self, bint recording) -> None:
         """Whether ready events are kept for take_events(); they are at first."""

@@ -25,7 +25,8 @@ sending, until a message of each carries the member.
 A message waits for the members that are *expected*: those that the one before had, and those called since; one with something that was
 stranded waits for nothing. The patience follows the time that lies between the first and the last of them. Where one member waits for the
 value of another, as in a program that waits for each value before it pushes the next gradient, there would be a patience for each. Such a
-group sends each member as it comes, for a number of iterations that doubles each time.
+group sends each member as it comes, for a number of iterations that doubles each time. Buckets use some members in one iteration and
+others in the next: an irregular member, without which an iteration has gone, is waited for only briefly.
 """
 from libc.math cimport INFINITY
 from libc.stdint cimport int64_t
@@ -34,6 +35,7 @@ from libc.stdlib cimport calloc, free
 cdef double START_PATIENCE = 0.1    # seconds without a new member after which a message leaves without those that are missing
 cdef double LEAST_PATIENCE = 0.02
 cdef double MOST_PATIENCE = 1.0
+cdef double BRIEFLY = 0.002         # the same, if only members are missing that iterations have gone without
 cdef double SPREADS = 4             # patience, in times between the first and the last member
 cdef int MOST_ALONE = 64            # iterations in which members leave as they come
 cdef double AT_ONCE = 0.005         # a gradient that is ready so many seconds after an answer seems to have needed a value of that
@@ -51,6 +53,7 @@ cdef struct Gathered:               # a member
     int64_t request                 # the first that may carry the gradient of the newest call
     int calls                       # of which the gradient is not ready
     bint expected
+    bint irregular                  # an iteration has gone without it, and it came again
     int64_t missed                  # the iteration in which a message left without it, though it was expected; -1 none
 
 
@@ -98,6 +101,8 @@ cdef class Gathering:
         self.iteration = max(self.iteration, iteration)
         if member.missed == self.iteration:     # it comes after what left without it: perhaps because the caller waited for that
             self.leave_alone()
+        elif member.missed >= 0:
+            member.irregular = True
         elif self.iteration > self.alone_until + MOST_ALONE:
             self.alone = 0
         member.missed = -1
@@ -151,19 +156,29 @@ cdef class Gathering:
     cdef bint may_close(self, bint hurry, double t, double* wake) noexcept nogil:
         """Whether the message may leave now; if not, *wake is brought forward to when it may. In a `hurry` it waits only for what was
         called."""
-        cdef int64_t request = self.closed + 1
-        cdef Gathered* member
-        cdef int i, missing = 0
-        if not self.opened or self.carriable(request) == 0:
+        cdef double leaves
+        if not self.opened or self.carriable(self.closed + 1) == 0:
             return False
+        leaves = self.latest + self.patience_for_missing(hurry)
+        if t >= leaves or self.carriable(self.closed) > 0 or self.iteration <= self.alone_until:
+            return True
+        wake[0] = min(wake[0], leaves)
+        return False
+
+    cdef double patience_for_missing(self, bint hurry) noexcept nogil:
+        """Seconds for which the next message waits for what is missing, from the last event on; negative if nothing is."""
+        cdef Gathered* member
+        cdef double seconds = -1
+        cdef int i
         for i in range(self.count):
             member = &self.members[i]
-            if member.state != MEMBER_READY or member.due > request:
-                missing += member.calls > 0 or (member.expected and not hurry)
-        if missing == 0 or self.carriable(self.closed) > 0 or self.iteration <= self.alone_until or t >= self.latest + self.patience:
-            return True
-        wake[0] = min(wake[0], self.latest + self.patience)
-        return False
+            if member.state == MEMBER_READY and member.due <= self.closed + 1:
+                continue
+            if member.calls > 0 or (member.expected and not member.irregular and not hurry):
+                return self.patience
+            if member.expected and not hurry:
+                seconds = BRIEFLY
+        return seconds
 
     cdef void close(self, double t) noexcept nogil:
         """The message leaves, with what is CARRIED from now on."""
