@@ -141,7 +141,8 @@ def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, places: 
     shapes = list(keys.shapes.values())
     kinds = [np.dtype(shape.dtype).name for shape in shapes]
     alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, kinds)]
-    found = groups([0 if own else shape.bytes for own, shape in zip(alone, shapes)], kinds, places or range(len(names)), unit)
+    small = [0 if own else shape.bytes for own, shape in zip(alone, shapes)]
+    found = groups(small, kinds, places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys
     return [tuple(names[member] for member in group) for group in found]

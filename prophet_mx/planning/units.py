@@ -19,6 +19,7 @@ MOST = 2**62
 MAX_PARTS = 1 << 20  # slices of one gradient, at most
 GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
 GROUP_MEMBERS = 16
+LEAST_ELEMENT = 2  # bytes: of half precision
 
 
 class Slice(NamedTuple):
@@ -107,7 +108,9 @@ def together(sizes: Sequence[int], least: int) -> List[int]:
     return counts or [count] * bool(count)
 
 
-def groups(sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int) -> List[Tuple[int, ...]]:
+def groups(
+    sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int, most: int = MOST
+) -> List[Tuple[int, ...]]:
     """Which gradients share a message: two or more indices each, most urgent first.
 
     A group is sent when its last member is ready, and each of its layers waits for all of it. So members are small (at most ``unit`` / 2
@@ -120,17 +123,19 @@ def groups(sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[in
     kinds : gradients of different kinds (types) never share a message.
     urgency : the place of each gradient in the forward order, as far as it is known.
     unit : bytes of a slice.
+    most : elements of a group and its words, at most: MXNet spreads a larger array over all servers, where nobody would have all words.
 
     >>> groups([10, 10, 900, 10, 0, 10], ["f", "f", "f", "f", "f", "h"], range(6), 100)
     [(0, 1, 3)]
     """
     found: List[List[int]] = []
     newest: Dict[Hashable, List[int]] = {}
+    largest = min(unit * GROUP_SHARE, (most - GROUP_MEMBERS) * LEAST_ELEMENT)
     for index in sorted(range(len(sizes)), key=lambda index: (urgency[index], index)):
         if not 0 < sizes[index] <= unit / 2:
             continue
         group = newest.get(kinds[index])
-        if group is None or len(group) == GROUP_MEMBERS or sum(sizes[member] for member in group) + sizes[index] > unit * GROUP_SHARE:
+        if group is None or len(group) == GROUP_MEMBERS or sum(sizes[member] for member in group) + sizes[index] > largest:
             newest[kinds[index]] = group = []
             found.append(group)
         group.append(index)

@@ -138,7 +138,7 @@ def make_units(
         own[-1] += gradient.bytes - sum(own)
         sizes.append(own)
     small = [0 if len(own) > 1 or servers > 1 and own[0] >= bigarray * element_bytes else own[0] for own in sizes]
-    shared = groups(small, [0] * len(small), range(len(small)), unit) if grouped and unit else []
+    shared = groups(small, [0] * len(small), range(len(small)), unit, most_elements(servers, bigarray)) if grouped and unit else []
     group_of = {member: members for members in shared for member in members}
 
     def place(number: int, size: int) -> int:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from prophet_mx import planning
 from prophet_mx.planning.orders import static_order
 from prophet_mx.planning.unit_sizes import GROWTH, CollectiveCost, UnitSizes, collective_sizes, fixed_sizes
-from prophet_mx.planning.units import Member, cut, partition, together
+from prophet_mx.planning.units import GROUP_MEMBERS, Member, cut, groups, partition, together
 
 RATES = st.floats(1e3, 1e11)
 MEMBERS = st.tuples(st.integers(0, 5000), st.sampled_from([2, 4, 8]), st.integers(0, 2), st.integers(0, 9), st.floats(0, 1))
@@ -165,3 +165,25 @@ def test_small_gradients_share_one_unit():
 @given(GRADIENTS, SIZES, RATES)
 def test_the_same_numbers_give_the_same_units(gradients, sizes, rate):
     assert partition(list(gradients), sizes, rate) == partition(tuple(gradients), sizes, rate)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.sampled_from(["float16", "float32"]), st.integers(0, 40)), max_size=60),
+    st.integers(1, 20_000),
+    st.integers(1, 5000),
+)
+def test_groups_are_of_small_neighbours_of_one_kind_and_few_enough_for_one_server(gradients, unit, most):
+    width = {"float16": 2, "float32": 4}
+    sizes = [count * width[kind] for count, kind, _ in gradients]
+    kinds, urgency = [kind for _, kind, _ in gradients], [place for _, _, place in gradients]
+    found = groups(sizes, kinds, urgency, unit, most)
+    members = [member for group in found for member in group]
+    assert len(members) == len(set(members))
+    small = sorted((index for index, size in enumerate(sizes) if 0 < size <= unit / 2), key=lambda index: (urgency[index], index))
+    for group in found:
+        assert 2 <= len(group) <= GROUP_MEMBERS and len({kinds[member] for member in group}) == 1
+        assert sum(sizes[member] for member in group) <= unit
+        assert sum(sizes[member] // width[kinds[member]] for member in group) + len(group) <= most
+        alike = [index for index in small if kinds[index] == kinds[group[0]]]
+        first = alike.index(group[0])
+        assert list(group) == alike[first : first + len(group)]
