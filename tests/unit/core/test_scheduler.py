@@ -169,6 +169,50 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
     assert window < 10000 and far >= 6 * window and window <= near < window + 4000
 
 
+def rate_after(seconds, units, estimate, link_rate=60e6, rtt=0.02, answered=True):
+    """The estimate of a link's rate (bytes/s) after so many seconds. ``units`` has when each becomes ready, and its bytes. ``answered``:
+    answers come at once, so that no lead limit holds anything back."""
+    scheduler = Scheduler("priority", 1, 0, 0, estimate)
+    scheduler.set_link(0, estimate, rtt)
+    waiting = [(t, scheduler.add_unit(size, 0, number, number), size) for number, (t, size) in enumerate(units)]
+    departed = []  # of each released unit: when it begins and ends to leave, its bytes
+    sent = []
+    step = 0.0005
+    for tick in range(round(seconds / step)):
+        t = tick * step
+        while waiting and waiting[0][0] <= t:
+            scheduler.ready(waiting.pop(0)[1], 0, t)
+        total = sum(size * min(1.0, max(0.0, (t - rtt - begin) / (end - begin))) for begin, end, size in departed)
+        scheduler.drained(0, int(total), t)
+        for unit, (_, end, _) in list(zip(sent, departed)):
+            if answered and end + rtt <= t and scheduler.unit_state(unit) == "sent":
+                scheduler.done(unit, t)
+        for unit in scheduler.decide(t)[0]:
+            begin = max(t, departed[-1][1] if departed else 0.0)
+            size = scheduler.unit_facts(unit)["bytes"]
+            departed.append((begin, begin + size / link_rate, size))
+            sent.append(unit)
+        scheduler.check()
+    return scheduler.link_state(0)["rate"]
+
+
+@pytest.mark.parametrize("rtt", [0.001, 0.005, 0.02, 0.05])
+def test_gradients_that_become_ready_one_by_one_do_not_lower_the_rate(rtt):
+    """A sixth of what the link carries: in a round trip of 20 ms something is always in flight, and the link rests most of the time."""
+    assert rate_after(1.0, [(0.01 * number, 100_000) for number in range(100)], 60e6, rtt=rtt) == pytest.approx(60e6, rel=1e-6)
+
+
+@pytest.mark.parametrize("rtt", [0.001, 0.005, 0.02, 0.05])
+def test_what_the_lead_limit_holds_back_does_not_lower_the_rate(rtt):
+    assert rate_after(1.0, [(0, 100_000)] * 600, 60e6, rtt=rtt, answered=False) == pytest.approx(60e6, rel=1e-6)
+
+
+@pytest.mark.parametrize("rtt", [0.001, 0.005, 0.02, 0.05])
+@pytest.mark.parametrize("estimate", [30e6, 120e6])
+def test_a_link_that_always_has_something_to_carry_shows_its_rate(rtt, estimate):
+    assert rate_after(2 + 80 * rtt, [(0, 500_000)] * 800, estimate, rtt=rtt) == pytest.approx(60e6, rel=0.05)
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

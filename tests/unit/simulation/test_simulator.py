@@ -9,11 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError, SimulationError
-from prophet_mx.planning.bound import lower_bound
+from prophet_mx.planning.bound import lower_bound, scaled_to_rho, worker_rate
 from prophet_mx.planning.unit_sizes import unit_bytes
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
-from prophet_mx.simulation import event_loop
-from prophet_mx.simulation.cluster import MAX_CLASSES, SPREAD, Unit, default_units, in_total_order, make_units, worker_classes
+from prophet_mx.profiling.model_profiles import model_profile
+from prophet_mx.simulation import event_loop, simulator
+from prophet_mx.simulation.cluster import (
+    MAX_CLASSES,
+    SPREAD,
+    Unit,
+    connection_rate,
+    default_units,
+    in_total_order,
+    make_units,
+    worker_classes,
+)
 from prophet_mx.simulation.fluid import EqualShares, MaxMinShares
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from prophet_mx.simulation.worker import TO_DEVICE, TO_HOST, CopyEngines
@@ -288,6 +298,33 @@ def test_workers_whose_orders_differ_wait_for_yields_and_not_forever():
 def test_a_standstill_is_reported():
     with pytest.raises(SimulationError, match="standstill.*worker 0.*worker 1"):
         job_with(_Stuck).run()
+
+
+# -- long round trips ---------------------------------------------------------------------------------------------------------
+
+
+def far_away(model, rtt):
+    """A model at rho 1, and two workers and a server on links of 1 Gbit/s."""
+    cluster = Cluster(125e6, 2, 1, rtt=rtt, message_bytes=100, message_seconds=5e-5, server_message_seconds=5e-5)
+    return scaled_to_rho(model_profile(model).scaled(compute=0.15), worker_rate(cluster.bandwidth, 2, 1), 1), cluster
+
+
+@pytest.mark.parametrize("rtt", [0.001, 0.005, 0.01, 0.02, 0.05])
+@pytest.mark.parametrize("model", ["vgg16", "resnet50_v1"])
+def test_a_round_trip_costs_an_iteration_itself_and_little_more(model, rtt):
+    """The window follows from the estimate of the rate, and what a window lets through must not make the estimate smaller."""
+    near, far = (simulate(*far_away(model, trip), "prophet", iterations=4, warmup=4) for trip in (0, rtt))
+    assert far.seconds <= 1.02 * near.seconds + rtt
+
+
+@pytest.mark.parametrize("rtt", [0.001, 0.005, 0.02])
+@pytest.mark.parametrize("factor", [0.25, 2])
+def test_a_rate_that_is_wrong_at_first_is_soon_right(monkeypatch, factor, rtt):
+    profile, cluster = far_away("resnet50_v1", rtt)
+    units = default_units(profile, cluster, "prophet")
+    right = simulate(profile, cluster, "prophet", units, iterations=2, warmup=2)
+    monkeypatch.setattr(simulator, "connection_rate", lambda cluster: factor * connection_rate(cluster))
+    assert simulate(profile, cluster, "prophet", units, iterations=2, warmup=10).seconds <= 1.01 * right.seconds
 
 
 # -- the shortcuts change nothing ------------------------------------------------------------------------------------------

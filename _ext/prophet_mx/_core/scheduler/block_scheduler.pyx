@@ -52,6 +52,7 @@ cdef class BlockScheduler:
             raise MemoryError()
         for i in range(links):
             self.links[i].rate = rate if rate > 0 else START_RATE
+            self.links[i].gap = -1
             self.links[i].backlog_since = -1
             self.queues[i].sent = -1
         if self.grow(64) < 0:

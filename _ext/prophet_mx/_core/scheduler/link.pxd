@@ -11,18 +11,23 @@ cdef extern from *:
     """
     #define PROPHET_SAMPLE_SECONDS 0.02
     """
-    double SAMPLE_SECONDS "PROPHET_SAMPLE_SECONDS"      # busy time that makes one sample of a link's rate
+    double SAMPLE_SECONDS "PROPHET_SAMPLE_SECONDS"      # busy time that makes one sample of a link's rate, at the least
+
+cdef enum:
+    SAMPLE_TRIPS = 2                # and round trips: acknowledgements of what left together come together
 
 cdef struct Link:
     int64_t released                # bytes released in all, overhead included
     int64_t drained                 # of those, bytes the peer acknowledged
     double rate                     # bytes/s
+    double seen                     # the best rate of recent samples: it falls slowly, where `rate` is not lowered; 0 before the first
     double rtt                      # seconds: the path's round trip when idle
     bint measured
-    double sample_time              # when `drained` was last set
+    double sample_time              # when `drained` was last set, or is to be set first after the link was idle
     double busy_bytes               # of the running rate sample
     double busy_seconds
-    bint went_idle                  # within the running rate sample
+    bint starved                    # within the running rate sample: the link had nothing to carry at times
+    int64_t gap                     # `released` when too little was last in flight: the link may have rested after this byte; -1 none
     bint busy                       # in flight has not been seen at 0 since sample_time
     double backlog_since            # statistics: since when there has been something to send; -1 if there is nothing
     double backlog_seconds
@@ -58,9 +63,13 @@ cdef inline void set_busy(Link* link, Sending* sending, bint busy, double t) noe
 
 cdef inline void link_released(Link* link, Sending* sending, int64_t size, double t) noexcept nogil:
     """So many bytes go onto the link now."""
+    cdef double path = min(link.rate, link.seen if link.seen > 0 else link.rate) * link.rtt     # bytes that are on their way in a full path
+    cdef bint far = path > IDLE_SLACK
     if in_flight(link) <= IDLE_SLACK:
-        link.sample_time = t                    # the link was idle until now
+        link.sample_time = t + (link.rtt if far else 0)     # the link was idle until now: a far peer acknowledges nothing before
         set_busy(link, sending, True, t)
+    elif far and in_flight(link) <= IDLE_SLACK + path:
+        link.gap = link.released
     link.released += size
 
 
@@ -71,6 +80,8 @@ cdef inline void link_drained(Link* link, Sending* sending, int64_t total, doubl
         total = link.released
     fresh = total - link.drained
     if fresh > 0:
+        if link.drained <= link.gap:
+            link.starved = True
         link.drained = total
     else:
         fresh = 0
@@ -81,12 +92,19 @@ cdef inline void link_assume_drained(Link* link, Sending* sending, int64_t total
     """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
     if total > link.drained:
         link.drained = total
-    link.sample_time = t
+    if t > link.sample_time:
+        link.sample_time = t
     set_busy(link, sending, in_flight(link) > IDLE_SLACK, t)
 
 
 cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, double t) noexcept nogil:
-    """Follow the rate: `fresh` bytes have drained since the last sample. Only time in which the link was busy counts."""
+    """Follow the rate: `fresh` bytes have drained since the last sample. Only time in which the link was busy counts.
+
+    A sample is only a lower limit of the rate if the link starved: nothing was ready, or the window or the lead limit held back what was.
+    Such a sample never lowers the estimate. The window follows from the estimate, so one that is too small would make itself smaller. A
+    link does not starve while more is in flight than its rate times its round trip: the rest then waits for the link. Here the rate is
+    `seen` if that is less than the estimate, as with an estimate that is too high every link would seem to starve.
+    """
     cdef double rate
     if t <= link.sample_time:
         return
@@ -96,14 +114,15 @@ cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, doubl
     link.sample_time = t
     set_busy(link, sending, in_flight(link) > IDLE_SLACK, t)
     if not link.busy:
-        link.went_idle = True                   # at an unknown time before t: the sample is a lower limit
-    if link.busy_seconds >= SAMPLE_SECONDS:
+        link.starved = True                     # since an unknown time before t
+    if link.busy_seconds >= SAMPLE_SECONDS and link.busy_seconds >= SAMPLE_TRIPS * link.rtt:
         rate = link.busy_bytes / link.busy_seconds
-        if rate > 0 and (rate > link.rate or not link.went_idle):
+        link.seen = max(rate, 0.9 * (link.seen if link.seen > 0 else link.rate))
+        if rate > 0 and (rate > link.rate or not link.starved):
             link.rate = 0.8 * link.rate + 0.2 * rate if link.measured else rate
             link.measured = True
         link.busy_bytes = link.busy_seconds = 0
-        link.went_idle = not link.busy
+        link.starved = not link.busy
 
 
 cdef inline void backlog_begins(Link* link, double t) noexcept nogil:
