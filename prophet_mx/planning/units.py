@@ -108,9 +108,7 @@ def together(sizes: Sequence[int], least: int) -> List[int]:
     return counts or [count] * bool(count)
 
 
-def groups(
-    sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int, most: int = MOST
-) -> List[Tuple[int, ...]]:
+def groups(sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int, most: int = MOST) -> List[Tuple[int, ...]]:
     """Which gradients share a message: two or more indices each, most urgent first.
 
     A group is sent when its last member is ready, and each of its layers waits for all of it. So members are small (at most ``unit`` / 2
