@@ -116,6 +116,8 @@ def _cells(policy: Policy) -> Tuple[str, ...]:
         unit = policy.unit.__doc__ or policy.unit.__name__
     else:
         unit = f"{policy.unit:,} bytes" if policy.unit else "whole gradients"
+    if policy.groups:
+        unit += "; small gradients share messages"
     lead = {UNLIMITED: "no limit", DERIVED: "twice that, a unit and two messages"}.get(policy.lead, f"{policy.lead:,} bytes")
     if policy.lead != UNLIMITED:
         lead += "; the urgent may pass" if policy.urgent_passes else "; nothing passes"
