@@ -59,14 +59,17 @@ cdef class Recorder:
         """A unit has become ready, and the scheduler knows."""
         cdef Unit* unit = &s.units[index]
         cdef int step
+        cdef bint known
         if self.gap_since >= 0:
             self.add(GAP_EVENT, 0, unit.iteration, self.gap_since, t)
             self.gap_since = -1
         if unit.iteration > self.iteration:
             if self.iteration_begin >= 0 and self.iteration % self.iterations_every == 0:
                 self.append(ITERATION_EVENT, 0, self.iteration, self.iteration_begin, t)
+            # Members of a group are ready before their unit. Where the recorder came in the middle, the beginning is not known.
+            known = s.steps.start == t or (self.iteration >= 0 and s.steps.iteration == unit.iteration)
             self.iteration = unit.iteration
-            self.iteration_begin = t if s.steps.start == t else -1      # unknown where the recorder came in the middle
+            self.iteration_begin = s.steps.start if known else -1
         step = step_of(&s.steps, unit.gradient)
         if unit.iteration != self.step_iteration or step > self.step:
             self.close_step()
