@@ -118,9 +118,10 @@ cdef class Driver(BlockScheduler):
     # -- called by Python ------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start the native thread."""
+        """Start the native thread. A group that is pushed after the end of the thread starts it again."""
         if self.running:
             return
+        self.stopping = False
         if pthread_create(&self.thread, NULL, driver_thread, <void*>self) != 0:
             raise OSError("the scheduler's thread could not be started")
         self.running = True
@@ -135,9 +136,16 @@ cdef class Driver(BlockScheduler):
             pthread_mutex_unlock(&self.lock)
 
     def stop(self) -> None:
-        """release_all(), then join(), unless there are groups: what they still have to send needs the thread. May be called again."""
+        """release_all(), then join(), unless something of a group is under way, which needs the thread. May be called again."""
+        cdef bint idle = True
+        cdef int i
         self.release_all()
-        if self.n_groups == 0:
+        with nogil:
+            pthread_mutex_lock(&self.lock)
+            for i in range(self.n_groups):
+                idle = idle and (<Group>self.groups[i]).rounds.idle()
+            pthread_mutex_unlock(&self.lock)
+        if idle:
             self.join()
 
     def join(self) -> None:

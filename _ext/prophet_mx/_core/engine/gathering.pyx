@@ -221,6 +221,14 @@ cdef class Gathering:
         wake[0] = min(wake[0], self.resumes)
         return False
 
+    cdef bint idle(self) noexcept nogil:
+        """Whether nothing is under way, nor waits for anything."""
+        cdef int i
+        for i in range(self.count):
+            if self.members[i].state != ABSENT or self.members[i].calls > 0:
+                return False
+        return self.pushed == self.answered
+
     def check(self) -> None:
         """AssertionError if the state contradicts itself."""
         cdef int i

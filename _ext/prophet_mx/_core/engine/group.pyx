@@ -114,6 +114,8 @@ cdef class Group:
         cdef Driver driver = <Driver>self.driver
         cdef int64_t request
         cdef bint new
+        if not driver.running:
+            driver.start()              # the store was closed
         driver.acquire()
         request = self.rounds.call(index, iteration, now())
         new = request > self.rounds.pushed
