@@ -83,7 +83,8 @@ def test_all_other_settings_are_a_workers_own(rank, tmp_path):
         "stall_abort": 35,
     }
     outputs, results = by_rank(*(f"{rank}:PROPHET_{name.upper()}={value}" for name, value in local.items()), env={"PROPHET_UNIT": "3000"})
-    assert {field.name for field in dataclasses.fields(Config)} == {*local, "policy", "unit", "groups", "bandwidth", "message_cost", "warmup"}
+    shared = {"policy", "unit", "groups", "bandwidth", "message_cost", "warmup"}
+    assert {field.name for field in dataclasses.fields(Config)} == {*local, *shared}
     assert all(told(output) == [] for output in outputs)
     assert [result[:2] for result in results] == 2 * [["prophet", str(IN_FOURS * ITERATIONS)]]
     assert results[rank][2] == "predicted" and results[1 - rank][2] == "tcp"
