@@ -17,7 +17,9 @@ def train(tmp_path):
 
     def run(mode, kind, optimizer, dtype="float32", workers=2, servers=1, env=None):
         path = tmp_path / f"{mode}-{{rank}}.json"
-        result = run_cluster(JOB, workers, servers, args=[mode, kind, optimizer, dtype, path], env=env, timeout=60)
+        result = run_cluster(
+            JOB, workers, servers, args=[mode, kind, optimizer, dtype, path], env={"PROPHET_GROUPS": "auto", **(env or {})}, timeout=60
+        )
         return [json.loads((tmp_path / f"{mode}-{rank}.json").read_text()) for rank in range(workers)], result.logs()
 
     return run

@@ -99,6 +99,7 @@ WRONG = [
     ("bandwidth", "1e999", "80 kbit/s to 8 Tbit/s"),
     ("bandwidth", "inf", "80 kbit/s to 8 Tbit/s"),
     ("bandwidth", "nan", "80 kbit/s to 8 Tbit/s"),
+    ("groups", "on", "'auto'"),
     ("message_cost", "often", "200us"),
     ("message_cost", "0", "0.1us to 1s"),
     ("message_cost", "2s", "0.1us to 1s"),
