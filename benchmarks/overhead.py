@@ -26,6 +26,7 @@ import time
 from typing import Dict, List, Optional, Sequence
 
 from .comparison.metadata import describe
+from .comparison.own_jobs import reported
 from .comparison.results import add_output_options, write_everywhere
 from .comparison.summaries import of_median
 
@@ -86,17 +87,10 @@ def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
 
 def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     """Start one job and return the mean over its workers."""
-    from prophet_mx.launcher.launch import run_job
-
-    command = [sys.executable, "-m", "benchmarks.overhead", "--worker", kind]
-    for name in ("keys", "size", "iterations", "warmup", "policy"):
-        command += ["--" + name, str(getattr(options, name))]
-    result = run_job(command, options.workers, 1, env={"OMP_NUM_THREADS": "1"}, timeout=options.timeout)
-    if result.exit_code != 0:
-        raise RuntimeError(f"the job ended with {result.exit_code}\n{result.logs()}")
-    found = [json.loads(line[len(MARK) :]) for process in result.processes for line in process.output.splitlines() if line.startswith(MARK)]
-    if len(found) != options.workers:
-        raise RuntimeError(f"{len(found)} of {options.workers} workers reported their result\n{result.logs()}")
+    lines = reported(options, "benchmarks.overhead", kind, ("keys", "size", "iterations", "warmup", "policy"), MARK)
+    if len(lines) != options.workers:
+        raise RuntimeError(f"{len(lines)} of {options.workers} workers reported their result")
+    found = [json.loads(line) for line in lines]
     return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
 
 

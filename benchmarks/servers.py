@@ -21,6 +21,7 @@ import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 from .comparison.metadata import describe
+from .comparison.own_jobs import reported
 from .comparison.results import add_output_options, write_everywhere
 from .comparison.summaries import of_median
 
@@ -95,16 +96,8 @@ def measure(options: argparse.Namespace, variant: str) -> None:
 
 def run(options: argparse.Namespace, variant: str) -> float:
     """One job's microseconds per tensor."""
-    from prophet_mx.launcher.launch import run_job
-
-    command = [sys.executable, "-m", "benchmarks.servers", "--worker", variant]
-    for name in ("tensors", "members", "size", "iterations", "warmup", "optimizer"):
-        command += ["--" + name, str(getattr(options, name))]
-    result = run_job(command, options.workers, 1, env={"OMP_NUM_THREADS": "1"}, timeout=options.timeout)
-    if result.exit_code != 0:
-        raise RuntimeError(f"the job ended with {result.exit_code}\n{result.logs()}")
-    lines = [line for process in result.processes for line in process.output.splitlines() if line.startswith(MARK)]
-    return float(lines[0][len(MARK) :])
+    names = ("tensors", "members", "size", "iterations", "warmup", "optimizer")
+    return float(reported(options, "benchmarks.servers", variant, names, MARK)[0])
 
 
 def table(found: Dict[str, List[float]]) -> str:

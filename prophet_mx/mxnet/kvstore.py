@@ -134,9 +134,10 @@ class ScheduledKVStore(WrappedStore):
             for name, targets in zip(key, out):
                 self.pull(name, targets, priority, ignore_sparse)
             return
-        if key in group_of and self._pull_member(key, out, priority):
-            return
-        if key not in sliced:
+        # A member of a group that was pushed has its value here: nothing changes it on the servers before this worker pushes it again.
+        member = self._path.parameters.get(key) if key in group_of else None
+        here = member is not None and member.native.sent
+        if not here and key not in sliced:
             with self._in_store():
                 super().pull(key, out, priority, ignore_sparse)
             self._path.note_landed(key, out)
@@ -146,26 +147,13 @@ class ScheduledKVStore(WrappedStore):
         assert parameter is not None  # what is sliced is scheduled
         if not fit(parameter.native, out):
             check_transfer(self._keys, key, None, out, True, parameter.buffer)
-        with self._in_store():
-            super().pull(parameter.keys, parameter.arrays, priority)
-        parameter.native.join()
+        if not here:
+            with self._in_store():
+                super().pull(parameter.keys, parameter.arrays, priority)
+            parameter.native.join()
         for target in as_list(out):
             parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)
-
-    def _pull_member(self, key: Key, out: Any, priority: int) -> bool:
-        """Pull a member of a group. Its value is here: nothing changes it on the servers before this worker pushes it again. False if it
-        was not pushed yet: the servers have the first value."""
-        assert self._path is not None
-        parameter = self._path.parameters.get(key)
-        if parameter is None or not parameter.native.sent:
-            return False
-        if not fit(parameter.native, out):
-            check_transfer(self._keys, key, None, out, True, parameter.buffer)
-        for target in as_list(out):
-            parameter.native.unpack(target.handle.value, priority)
-        self._path.note_landed(key, out)
-        return True
 
     def _pack_and_send(
         self, parameter: Parameter, sources: List[mx.nd.NDArray], targets: Optional[List[int]], iteration: int, priority: int

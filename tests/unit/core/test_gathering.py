@@ -64,7 +64,7 @@ class Worker:
         if self.on_engine and not self.under_way:
             self.on_engine -= 1
             self.under_way = True
-            self.rounds.request_opened(self.job.now)
+            self.rounds.request_opened()
         self.look()
 
     def look(self) -> None:

@@ -339,10 +339,7 @@ cdef class Driver(BlockScheduler):
             return
         self.gates[unit] = complete[0]
         self.note_ready(iteration, self.units[unit].gradient, t)
-        self.sample(t, self.units[unit].link)
-        self.on_ready(unit, iteration, t)
-        if self.recorder is not None:
-            self.recorder.ready(self, unit, t)
+        self.unit_ready(unit, iteration, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
@@ -354,11 +351,7 @@ cdef class Driver(BlockScheduler):
         if not self.consistent(unit, SENT, t):
             pthread_mutex_unlock(&self.lock)
             return
-        self.sample(t, self.units[unit].link)
-        self.on_done(unit, t)
-        if self.recorder is not None:
-            self.recorder.done(self, unit, t)
-        self.drain.unit_answered(self, unit, t)
+        self.unit_answered(unit, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
@@ -390,7 +383,7 @@ cdef class Driver(BlockScheduler):
         pthread_mutex_lock(&self.lock)
         t = now()
         self.gates[(<Group>group).unit] = complete[0]
-        (<Group>group).rounds.open(t)
+        (<Group>group).rounds.open()
         self.attend(group, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
@@ -403,11 +396,7 @@ cdef class Driver(BlockScheduler):
         t = now()
         self.answers += (<Group>group).unpack(t)
         if self.consistent(unit, SENT, t):
-            self.sample(t, self.units[unit].link)
-            self.on_done(unit, t)
-            if self.recorder is not None:
-                self.recorder.done(self, unit, t)
-            self.drain.unit_answered(self, unit, t)
+            self.unit_answered(unit, t)
         self.attend(group, t)
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
@@ -423,30 +412,43 @@ cdef class Driver(BlockScheduler):
             self.flush(t)
         return self.fault < 0
 
+    cdef void unit_ready(self, int unit, int64_t iteration, double t) noexcept nogil:
+        self.sample(t, self.units[unit].link)
+        self.on_ready(unit, iteration, t)
+        if self.recorder is not None:
+            self.recorder.ready(self, unit, t)
+
+    cdef void unit_answered(self, int unit, double t) noexcept nogil:
+        self.sample(t, self.units[unit].link)
+        self.on_done(unit, t)
+        if self.recorder is not None:
+            self.recorder.done(self, unit, t)
+        self.drain.unit_answered(self, unit, t)
+
     cdef void note_ready(self, int64_t iteration, int gradient, double t) noexcept nogil:
         """For take_events()."""
         if self.recording and self.n_events < self.event_capacity:
             self.events[self.n_events] = ReadyEvent(iteration, gradient, t)
             self.n_events += 1
 
-    cdef void attend(self, void* group, double t) noexcept nogil:
+    cdef bint attend(self, void* group, double t) noexcept nogil:
         """Let a group's message leave if it may, and see to it that the group is looked at again in time. The scheduler gets a unit that
-        is ready; a scheduler that has failed gets none, and the message goes at once."""
+        is ready; a scheduler that has failed gets none, and the message goes at once. Returns whether the native thread is to push a
+        request."""
         cdef int unit = (<Group>group).unit
         cdef OnComplete* turn
         if (<Group>group).rounds.may_close(self.open, t, &self.groups_due):
-            (<Group>group).rounds.close(t)
+            (<Group>group).rounds.close()
             (<Group>group).pack()
             if self.consistent(unit, IDLE, t):
-                self.sample(t, self.units[unit].link)
-                self.on_ready(unit, (<Group>group).rounds.iteration, t)
-                if self.recorder is not None:
-                    self.recorder.ready(self, unit, t)
+                self.unit_ready(unit, (<Group>group).rounds.iteration, t)
             else:
                 turn = &self.gates[unit]
                 turn.callback(turn.engine, turn.param, NULL)
-        if (<Group>group).rounds.stranded(t, &self.groups_due):
-            self.groups_due = t             # this needs the native thread
+        if not (<Group>group).rounds.stranded(t, &self.groups_due):
+            return False
+        self.groups_due = t
+        return True
 
     cdef void* attend_all(self, double t) noexcept nogil:
         """By the native thread: a group for which it is to push a request, or NULL."""
@@ -455,10 +457,8 @@ cdef class Driver(BlockScheduler):
         self.groups_due = INFINITY
         for i in range(self.n_groups):
             group = self.groups[i]
-            self.attend(group, t)
-            if (<Group>group).rounds.stranded(t, &self.groups_due):
+            if self.attend(group, t):   # which has it looked at again: others may need a request as well
                 (<Group>group).rounds.push()
-                self.groups_due = t     # others may need one as well
                 return group
         return NULL
 

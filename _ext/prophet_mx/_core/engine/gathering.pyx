@@ -142,7 +142,7 @@ cdef class Gathering:
         """So much time may lie between the first and the last member."""
         self.patience = min(MOST_PATIENCE, max(self.patience, SPREADS * (t - self.first)))
 
-    cdef void open(self, double t) noexcept nogil:
+    cdef void open(self) noexcept nogil:
         """The next request has its turn."""
         self.opened = True
 
@@ -180,7 +180,7 @@ cdef class Gathering:
                 seconds = BRIEFLY
         return seconds
 
-    cdef void close(self, double t) noexcept nogil:
+    cdef void close(self) noexcept nogil:
         """The message leaves, with what is CARRIED from now on."""
         cdef Gathered* member
         cdef bint all_here = True
@@ -253,15 +253,15 @@ cdef class Gathering:
     def member_ready(self, int index, int64_t request, double t) -> None:
         self.ready(index, request, t)
 
-    def request_opened(self, double t) -> None:
-        self.open(t)
+    def request_opened(self) -> None:
+        self.open()
 
     def try_close(self, bint hurry, double t) -> tuple:
         """(the members that the message carries or None, when to ask again)."""
         cdef double wake = INFINITY
         if not self.may_close(hurry, t, &wake):
             return None, wake
-        self.close(t)
+        self.close()
         return [i for i in range(self.count) if self.members[i].state == CARRIED], wake
 
     def request_answered(self, done, double t) -> None:
