@@ -3,7 +3,7 @@
 import ctypes
 import functools
 import os
-from typing import Any, Callable
+from typing import Any, Callable, Dict, Union
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle, check_call
@@ -58,10 +58,28 @@ class PlainStore(KVStore):
     """The way to everything on a store that is not scheduled: MXNet's own methods, on a handle that belongs to somebody else.
 
     It must not be used once the owner has freed the handle.
+
+    Attributes
+    ----------
+    initial : the arrays on the CPU from which rank 0 initialised keys that were not pushed since. MXNet keeps them, and pulls into them.
+        They are the caller's, who may have changed them: batch normalisation does. So a pull of ours puts back what was in them.
     """
+
+    def __init__(self, handle: KVStoreHandle) -> None:
+        super().__init__(handle)
+        self.initial: Dict[Union[str, int], mx.nd.NDArray] = {}
 
     def __del__(self) -> None:
         """Frees nothing."""
+
+    def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
+        """As :meth:`mxnet.kvstore.KVStore.pull`, but it changes nothing but ``out``."""
+        names = key if isinstance(key, (list, tuple)) else [key]
+        with mx.autograd.pause():
+            kept = [(array, array.copy()) for array in map(self.initial.get, names) if array is not None]
+            super().pull(key, out, priority, ignore_sparse)
+            for array, copy in kept:
+                copy.copyto(array)
 
     def leave_alone(self) -> None:
         """When the store is freed, do not wait for the other workers: they may never come, or the job's scheduler is gone."""

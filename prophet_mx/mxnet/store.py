@@ -190,6 +190,8 @@ class WrappedStore(KVStore):
         for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
             array = as_list(arrays)[0]
             self._keys.add(name, shape_of(array) if array.stype == "default" else None)
+            if self._mode is Mode.UNMET and self.rank == 0 and array.stype == "default" and array.context.device_type.startswith("cpu"):
+                self._plain.initial[name] = array
 
     def set_optimizer(self, optimizer: mx.optimizer.Optimizer) -> None:
         """As :meth:`mxnet.kvstore.KVStore.set_optimizer`.
@@ -255,6 +257,8 @@ class WrappedStore(KVStore):
             except Exception as error:
                 self._mode, self._refused = Mode.REFUSED, str(error) or type(error).__name__
                 raise
+            finally:
+                self._plain.initial.clear()  # no more pulls of ours
             self._wrapping = layout.wrapping
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
             if self._path is None:

@@ -166,3 +166,28 @@ def test_arrays_of_mxnets_numpy_interface():
     job = run_cluster(NUMPY, 2, 1)
     assert all(f"right {8 * 5}" in worker.output for worker in job.workers), job.logs()
     assert all("refused key 'bfloat16': MXNet's servers cannot hold bfloat16" in worker.output for worker in job.workers), job.logs()
+
+
+CHANGED = (
+    START
+    + """
+sizes = {"sliced": 3000, "small": 20, "other": 30, "statistics": 10}
+arrays = {key: ones(1, size) for key, size in sizes.items()}
+for key, array in arrays.items():
+    kv.broadcast(key, array, array)
+for array in arrays.values():
+    array *= 7
+    array += kv.rank
+gradient, total = ones(1, 30), ones(0, 30)
+kv.pushpull("other", gradient, out=total)
+print("kept", values(*arrays.values()), values(total))
+"""
+)
+
+
+@pytest.mark.parametrize("groups", ["auto", "off"])
+def test_what_the_first_push_reads_from_servers_changes_no_array_that_a_key_was_initialised_from(groups):
+    """Batch normalisation writes into such arrays before the first push, and nobody pulls them later."""
+    job = run_cluster(CHANGED, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_GROUPS": groups})
+    for rank, worker in enumerate(job.workers):
+        assert f"kept {[[7.0 + rank]] * 4} [[2.0]]" in worker.output, job.logs()
