@@ -60,6 +60,16 @@ class Group(NamedTuple):
     members: Tuple[Key, ...]  # most urgent first
 
 
+class Hints(NamedTuple):
+    """What a worker knows of its dense keys beside their shapes, in the order of the keys. Rank 0's are those of all."""
+
+    places: Sequence[int] = ()  # in the forward order; empty if that is not known: as the keys
+    frozen: Sequence[int] = ()  # the indices of those that get no gradient, as running statistics
+
+
+NO_HINTS = Hints()
+
+
 @dataclass(frozen=True)
 class Layout:
     """The same on every worker. It never changes: new orders make a new one (:meth:`ordered`). By default every gradient is whole."""
@@ -134,15 +144,16 @@ def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
     return found, ""
 
 
-def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, places: Sequence[int]) -> List[Tuple[Key, ...]]:
-    """The keys of the small gradients that are to share a message, most urgent first. ``places`` has the place of each dense key in the
-    forward order, as far as it is known; if it is empty, that is the order of the keys."""
+def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: Hints) -> List[Tuple[Key, ...]]:
+    """The keys of the small gradients that are to share a message, most urgent first."""
     names = list(keys.shapes)
     shapes = list(keys.shapes.values())
     kinds = [np.dtype(shape.dtype).name for shape in shapes]
     alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, kinds)]
     small = [0 if own else shape.bytes for own, shape in zip(alone, shapes)]
-    found = groups(small, kinds, places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
+    for index in hints.frozen:
+        small[index] = 0
+    found = groups(small, kinds, hints.places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys
     return [tuple(names[member] for member in group) for group in found]

@@ -33,7 +33,7 @@ from ..runtime import __version__
 from ..sizes import Traffic
 from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
-from .layout import MOST_WORKERS, Group, Layout, Wrapping, groups_of, slices_of
+from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
 from .order_exchange import decoded_orders, encoded_orders
 from .parameters import Arrays, GroupArrays
@@ -69,7 +69,7 @@ def negotiate(
     compressed: bool,
     schedules: bool,
     join: Callable[[Config, bool], Side],
-    places: Sequence[int] = (),
+    hints: Hints = NO_HINTS,
 ) -> Layout:
     """All that workers do together at the first push, once. Blocks until all are here.
 
@@ -82,7 +82,7 @@ def negotiate(
     schedules : whether this worker would schedule by its own settings.
     join : called once if rank 0 schedules, with the settings that hold from then on, and whether this worker has the keys of the others.
         If it raises a ProphetError, this worker cannot schedule, and leaves.
-    places : of this worker's dense keys in the forward order, as far as that is known; rank 0's are those of all. Empty: as in the keys.
+    hints : of this worker; rank 0's are those of all.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def negotiate(
     """
     steps = _Steps(plain, keys, compressed)
     try:
-        told, shared = steps.settings(config, schedules, optimizer, places)
+        told, shared = steps.settings(config, schedules, optimizer, hints)
         wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
         changed = differences(config, shared)
         if not told["scheduled"] and shared.policy != "off" and schedules:
@@ -104,7 +104,7 @@ def negotiate(
     except ProphetError:
         plain.leave_alone()  # this process can end though the others wait
         raise
-    return steps.layout(shared, optimizer, side, told["places"])
+    return steps.layout(shared, optimizer, side, Hints(*told["hints"]))
 
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
@@ -137,7 +137,7 @@ class _Steps:
 
     # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
 
-    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes], places: Sequence[int]) -> Tuple[Dict[str, Any], Config]:
+    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes], hints: Hints) -> Tuple[Dict[str, Any], Config]:
         """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
         KVStoreError on this worker alone: it cannot even take the steps that follow."""
         keys = self._keys
@@ -151,7 +151,7 @@ class _Steps:
             "settings": encoded_settings(config),
             "keys": encoded_keys(keys) if schedules else [],
             "calls": keys.calls,
-            "places": list(places) if schedules else [],
+            "hints": hints if schedules else NO_HINTS,
         }
         said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
         told = json.loads(said)
@@ -245,7 +245,7 @@ class _Steps:
 
     # -- the layout ----------------------------------------------------------------------------------------------------------
 
-    def layout(self, config: Config, optimizer: Optional[bytes], side: Side, places: Sequence[int]) -> Layout:
+    def layout(self, config: Config, optimizer: Optional[bytes], side: Side, hints: Hints) -> Layout:
         """Agree on the layout, under rank 0's settings. Blocks until every worker is here. KVStoreError, on all workers alike, if the
         servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
@@ -266,7 +266,7 @@ class _Steps:
         self._say_whole(obstacle)
         grouped: List[Tuple[Key, ...]] = []
         if unit and not obstacle and config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS:
-            grouped = groups_of(self._keys, slices, unit, places)
+            grouped = groups_of(self._keys, slices, unit, hints)
         slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, optimizer, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None

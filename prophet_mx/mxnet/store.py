@@ -5,7 +5,7 @@ import os
 import pickle
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import Enum
-from typing import Any, ContextManager, Dict, Iterator, List, Optional
+from typing import Any, ContextManager, Dict, Iterator, List, Optional, Set
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle
@@ -20,7 +20,7 @@ from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_anoth
 from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
-from .layout import Wrapping
+from .layout import Hints, Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go
 from .negotiation import negotiate, text_may_come
 from .slice_optimizer import may_know_numbers, slicing_allowed
@@ -81,6 +81,7 @@ class WrappedStore(KVStore):
         self._keys = keys
         self._optimizer: Optional[bytes] = None  # as it was when it was set
         self._names: Dict[Any, str] = {}  # of parameters by int keys, where the optimizer has told them
+        self._trained: Set[Any] = set()  # keys that were initialised from arrays with gradients
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the workers have met
         self._compression = 1  # factor by which MXNet makes gradients smaller
         self._shifted = False  # whether a text key has another number than without the wrapper
@@ -190,6 +191,8 @@ class WrappedStore(KVStore):
         for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
             array = as_list(arrays)[0]
             self._keys.add(name, shape_of(array) if array.stype == "default" else None)
+            if array.grad is not None:
+                self._trained.add(name)
             if self._mode is Mode.UNMET and self.rank == 0 and array.stype == "default" and array.context.device_type.startswith("cpu"):
                 self._plain.initial[name] = array
 
@@ -252,7 +255,7 @@ class WrappedStore(KVStore):
                     self._compression != 1,
                     self._path is not None,
                     join,
-                    self._places(),
+                    self._hints(),
                 )
             except Exception as error:
                 self._mode, self._refused = Mode.REFUSED, str(error) or type(error).__name__
@@ -269,6 +272,12 @@ class WrappedStore(KVStore):
             self._path.close()
             self._path = None
             let_go(self)
+
+    def _hints(self) -> Hints:
+        """What is known of the dense keys. Where some were initialised from arrays that have gradients, as those of Trainer, the others get
+        none."""
+        frozen = [index for index, key in enumerate(self._keys.shapes) if key not in self._trained] if self._trained else []
+        return Hints(self._places(), frozen)
 
     def _places(self) -> List[int]:
         """The places of the dense keys in the forward order, as far as it is known: by the profile of an earlier job, or else by the names

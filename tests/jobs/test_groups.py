@@ -60,3 +60,30 @@ def test_a_usual_job_sends_far_fewer_messages_than_gradients(train):
     single, _ = train("scheduled", "usual", "none", env={"PROPHET_GROUPS": "off"})
     assert scheduled[0]["stats"]["units"] < 0.6 * single[0]["stats"]["units"], logs
     assert scheduled[0]["digests"] == single[0]["digests"]
+
+
+STATISTICS = """
+import mxnet as mx
+from mxnet import autograd, gluon
+from prophet_mx import ScheduledKVStore
+
+net = gluon.nn.HybridSequential(prefix="n_")
+with net.name_scope():
+    for _ in range(3):
+        net.add(gluon.nn.Dense(8, in_units=8), gluon.nn.BatchNorm(in_channels=8))
+net.initialize()
+trainer = gluon.Trainer(net.collect_params(), "sgd", kvstore=ScheduledKVStore(mx.kv.create("dist_sync"), unit=16384))
+for _ in range(2):
+    with autograd.record():
+        loss = net(mx.nd.ones((4, 8))).sum()
+    loss.backward()
+    trainer.step(4)
+mx.nd.waitall()
+"""
+
+
+def test_running_statistics_are_in_no_message():
+    """Trainer makes keys of them as well."""
+    job = run_cluster(STATISTICS, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_GROUPS": "auto", "PROPHET_LOG_LEVEL": "info"})
+    for worker in job.workers:
+        assert "12 small ones share 1 messages" in worker.output, job.logs()
