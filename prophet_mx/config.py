@@ -88,8 +88,7 @@ class Config:
     bandwidth : bytes/s from this worker to one server, to start from; None to measure it.
     message_cost : seconds that a worker spends on a message while all workers send as fast as they can; None to measure it.
     unit : bytes per slice of a large gradient; None to derive it from the link.
-    groups : whether small gradients share messages where the policy says so (``auto``), or never do (``off``, until all jobs are exact with
-        it).
+    groups : whether small gradients share messages where the policy says so (``auto``), or never do (``off``).
     window : bytes in flight to a server above which nothing more is released, None to derive it from the link.
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file to read the profile from, if it exists; rank 0 also keeps it there. None for none.
@@ -121,7 +120,7 @@ class Config:
     unit: Optional[int] = _setting(
         None, _auto(_bounded(parse_size, 4, LARGEST_UNIT)), "'auto', or a size from 4 bytes to 64 MB such as 256KiB or 250000 (bytes)"
     )
-    groups: str = _setting("off", _choice("auto", "off"), "'auto' (as the policy says), or 'off'")
+    groups: str = _setting("auto", _choice("auto", "off"), "'auto' (as the policy says), or 'off'")
     window: Optional[int] = _setting(
         None, _auto(_bounded(parse_size, 1, MAX_BYTES)), "'auto', or a size from 1 byte to 1 TiB such as 512KiB or 500000 (bytes)"
     )

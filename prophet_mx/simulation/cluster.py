@@ -11,6 +11,7 @@ from ..planning.orders import total_order
 from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import cut, groups
+from ..policies import POLICIES
 from ..profiling.gradient_profile import GradientProfile
 from ..sizes import COPY_BYTES, Traffic
 
@@ -188,7 +189,7 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     sizes = [gradient.bytes for gradient in profile.gradients]
     traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
     unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
-    units = make_units(profile, cluster.servers, unit, bigarray)
+    units = make_units(profile, cluster.servers, unit, bigarray, grouped=policy != PLAIN and POLICIES[policy].groups)
     return in_total_order(units, profile, rate * cluster.servers)
 
 

@@ -17,9 +17,7 @@ def train(tmp_path):
 
     def run(mode, kind, optimizer, dtype="float32", workers=2, servers=1, env=None):
         path = tmp_path / f"{mode}-{{rank}}.json"
-        result = run_cluster(
-            JOB, workers, servers, args=[mode, kind, optimizer, dtype, path], env={"PROPHET_GROUPS": "auto", **(env or {})}, timeout=60
-        )
+        result = run_cluster(JOB, workers, servers, args=[mode, kind, optimizer, dtype, path], env=env, timeout=60)
         return [json.loads((tmp_path / f"{mode}-{rank}.json").read_text()) for rank in range(workers)], result.logs()
 
     return run
@@ -84,6 +82,6 @@ mx.nd.waitall()
 
 def test_running_statistics_are_in_no_message():
     """Trainer makes keys of them as well."""
-    job = run_cluster(STATISTICS, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_GROUPS": "auto", "PROPHET_LOG_LEVEL": "info"})
+    job = run_cluster(STATISTICS, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_LOG_LEVEL": "info"})
     for worker in job.workers:
         assert "12 small ones share 1 messages" in worker.output, job.logs()

@@ -203,9 +203,7 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
         book.add(name, Shape((size // 4,), np.float32, size // 4, size))
     store = Store(Servers(1), 0)
     store.init(names, [mx.nd.zeros((size // 4,)) for size in sizes])
-    layout = negotiate(
-        store, book, Config.read(bandwidth=1e8, unit=100_000, groups="auto")[0], None, False, True, lambda config, alike: Side(book)
-    )
+    layout = negotiate(store, book, Config.read(bandwidth=1e8, unit=100_000)[0], None, False, True, lambda config, alike: Side(book))
 
     numbers = store.numbers
     units = []

@@ -93,6 +93,7 @@ def test_messages_that_cost_too_much_are_another_reason():
     rate, costs = rate_for(0.5, tiny), {"server_message_seconds": 0.02}
     said = verdict(predict(tiny, rate, policies=["priority"], costs=costs))
     assert not said.helps and "messages cost too much" in said.sentence
+    assert verdict(predict(tiny, rate, policies=["prophet"], costs=costs)).helps  # small gradients share messages
 
 
 def test_useful_rates_are_those_where_the_gain_is():

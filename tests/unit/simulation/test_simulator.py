@@ -436,8 +436,9 @@ def test_default_units_are_those_of_the_policy_in_the_agreed_order():
     sizes = [gradient.bytes for gradient in profile.gradients]
     size = unit_bytes("prophet", Traffic(sizes, 59e6, 0.0, CLASSIC.workers, CLASSIC.servers))
     assert max(unit.bytes for unit in units["prophet"]) <= 1.5 * size + 4
-    assert units["prophet"] == in_total_order(make_units(profile, 1, size), profile, 59e6)
-    assert units["prophet"][0].gradient in profile.steps[0] and units["prophet"] != make_units(profile, 1, size)
+    grouped = make_units(profile, 1, size, grouped=True)
+    assert units["prophet"] == in_total_order(grouped, profile, 59e6)
+    assert units["prophet"][0].gradient in profile.steps[0] and units["prophet"] != grouped
 
 
 def test_odd_bytes_are_not_lost():
