@@ -120,6 +120,8 @@ def run_method(
         cell.slowdown,
         cell.jitter or 0.0,
         cell.copy or 0.0,
+        cell.update == "servers" and not method.name.startswith("p3"),
+        cell.keys == "names",
     )
     with turn(options.lock):
         return MeasuredJob(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout))

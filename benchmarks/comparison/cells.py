@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
@@ -40,6 +40,18 @@ class Load(NamedTuple):
         return rho(self.profile, self.rate)
 
 
+TEXTS = ("update", "keys")  # a cell's settings that are words
+
+
+def _one_of(*allowed: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in allowed:
+            raise ValueError(f"allowed: {', '.join(allowed)}")
+        return text
+
+    return read
+
+
 @dataclass(frozen=True)
 class Cell:
     """One row's worth of conditions, written ``resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit``.
@@ -55,6 +67,8 @@ class Cell:
     slow : the last worker computes by this factor longer than the others; the bound is that worker's own.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
     copy : bytes/s that the emulated device copies to the host, and at the same time from it; without it copies take no time of the device.
+    update : ``servers`` if they update the parameters, by SGD with momentum, as Module and Trainer do. P3 cannot: its workers get sums.
+    keys : ``names`` if they are numbers in the order of the sorted names, as Trainer numbers them; else names in the order of the layers.
 
     Of rho, compute and scale two may be given; ``compute`` is 1 s unless rho and scale are. Sizes follow from rho and compute,
     compute from rho and scale.
@@ -70,6 +84,8 @@ class Cell:
     slow: Optional[float] = None
     jitter: Optional[float] = None
     copy: Optional[float] = None
+    update: Optional[str] = None
+    keys: Optional[str] = None
 
     def __post_init__(self) -> None:
         if None not in (self.rho, self.compute, self.scale):
@@ -89,13 +105,15 @@ class Cell:
             "slow": float,
             "jitter": float,
             "copy": parse_rate,
+            "update": _one_of("servers"),
+            "keys": _one_of("names"),
         }
-        values = {}
+        values: Dict[str, Any] = {}
         for setting in settings:
             name, _, value = setting.partition("=")
             try:
                 values[name] = kinds[name](value)
-                if not values[name] > 0:
+                if not isinstance(values[name], str) and not values[name] > 0:
                     raise ValueError("not positive")
             except (KeyError, ValueError) as error:
                 raise ConfigError(
@@ -109,8 +127,9 @@ class Cell:
         shown = [
             f"{f.name}={getattr(self, f.name):g}"
             for f in fields(self)[1:]
-            if f.name not in ("rate", "copy") and getattr(self, f.name) is not None
+            if f.name not in ("rate", "copy", *TEXTS) and getattr(self, f.name) is not None
         ]
+        shown += [f"{name}={getattr(self, name)}" for name in TEXTS if getattr(self, name) is not None]
         copy = [] if self.copy is None else [f"copy={self.copy / 1e9:g}GB"]
         return ",".join([self.profile] + shown + copy + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
 
@@ -137,6 +156,7 @@ class Cell:
 
 
 MODELS = {
+    "densenet121": "DenseNet-121",
     "resnet18_v1": "ResNet-18",
     "resnet50_v1": "ResNet-50",
     "resnet152_v1": "ResNet-152",
@@ -174,6 +194,10 @@ def title(text: str, kind: str = "") -> str:
         parts.append(f"compute times vary by {cell.jitter:.0%}")
     if cell.copy:
         parts.append(f"copies at {cell.copy / 1e9:g} GB/s")
+    if cell.update:
+        parts.append("SGD on the servers")
+    if cell.keys:
+        parts.append("keys as Trainer's")
     if STEPS in text:
         parts.append("gradients in steps")
     return ", ".join(parts + {"cpu": ["all on the processor"]}.get(kind, []))

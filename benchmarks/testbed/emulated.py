@@ -8,8 +8,8 @@ before it; backward operations, one per step of the profile, each making the ste
 makes. The worker thus runs ahead exactly as far as MXNet does.
 
 Every gradient carries stamps, one float in 1024, that depend on worker, parameter and iteration; every forward operation
-checks that its parameters hold the sum of all workers' stamps of the iteration before. All other elements are zero and are
-checked at the end.
+checks that its parameters hold what the sums of all workers' stamps must have left: the last sum itself, or with ``Task.sgd`` the weight
+after as many updates. All other elements are zero and are checked at the end.
 
 With ``Task.copy`` gradients and parameters are in the memory of the emulated device, and the copies to and from the host go through its
 copy engines (copies.pxd): those that prophet_mx asks for, or those that a plain store makes on a GPU. With TESTBED_COPIES=whole prophet_mx
@@ -25,7 +25,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
 
 import psutil
 
@@ -49,6 +49,8 @@ class Task:
     slowdown : compute time of worker i times ``slowdown[i]``, if given.
     jitter : each operation's time is its own times a random number between ``1 - jitter`` and ``1 + jitter``.
     copy : bytes/s of the device's copies, each way; 0: they take no time of the device. With it ``wrap`` needs ``pushpull``.
+    sgd : whether the servers update the parameters, by SGD with momentum.
+    trainer : whether keys are numbers in the order of the sorted names, and are pushed in this order, as Trainer does.
     """
 
     profile: str
@@ -59,6 +61,8 @@ class Task:
     slowdown: Tuple[float, ...] = ()
     jitter: float = 0.0
     copy: float = 0.0
+    sgd: bool = False
+    trainer: bool = False
 
     def save(self, path: str) -> None:
         with open(path, "w") as file:
@@ -78,6 +82,26 @@ def stamp(rank: int, index: int, iteration: int) -> float:
 def total(workers: int, index: int, iteration: int) -> float:
     """What the workers' stamps add up to."""
     return stamp(0, index, iteration) * workers * (workers + 1) / 2
+
+
+SGD = {"learning_rate": 0.125, "momentum": 0.875, "wd": 0.0}
+
+
+def left(workers: int, gradients: int, iterations: int, sgd: bool) -> List[List[float]]:
+    """The stamp that each iteration leaves in each parameter."""
+    import mxnet as mx
+
+    totals = [[total(workers, index, iteration) for index in range(gradients)] for iteration in range(iterations)]
+    if not sgd:
+        return totals
+    optimizer = mx.optimizer.create("sgd", **SGD)
+    weight = mx.nd.zeros((gradients,))
+    state = optimizer.create_state(0, weight)
+    found = []
+    for sums in totals:
+        optimizer.update([0], [weight], [mx.nd.array(sums)], [state])
+        found.append(weight.asnumpy().tolist())
+    return found
 
 
 def forward_groups(profile: GradientProfile) -> List[Tuple[List[int], float]]:
@@ -106,11 +130,11 @@ class Model:
     """The arrays of a profile's model, and its operations on an accelerator."""
 
     def __init__(
-        self, profile: GradientProfile, accelerator: Any, rank: int, workers: int, stretch: float = 1.0, jitter: float = 0.0
+        self, profile: GradientProfile, accelerator: Any, rank: int, left: List[List[float]], stretch: float = 1.0, jitter: float = 0.0
     ) -> None:
         import mxnet as mx
 
-        self.profile, self.device, self.rank, self.workers = profile, accelerator, rank, workers
+        self.profile, self.device, self.rank, self.left = profile, accelerator, rank, left
         self.stretch, self.jitter, self._random = stretch, jitter, random.Random(rank)
         self.elements = [max(1, gradient.bytes // 4) for gradient in profile.gradients]
         self.weights = [mx.nd.zeros((count,)) for count in self.elements]
@@ -125,13 +149,13 @@ class Model:
     def forward(self, iteration: int) -> None:
         """Push one forward pass, which checks the values that the iteration before left."""
         for place, (indices, seconds) in enumerate(self.forwards):
-            checks = [(self._weight_at[i], self.elements[i], total(self.workers, i, iteration - 1)) for i in indices]
+            checks = [(self._weight_at[i], self.elements[i], self.left[iteration - 1][i]) for i in indices if iteration]
             self.device.op(
                 [self.states[place]] + [self.weights[i] for i in indices],
                 [self.states[place + 1]],
                 self._seconds(seconds),
                 tag=_tag(iteration, FORWARD, place),
-                checks=checks if iteration else (),
+                checks=checks,
             )
 
     def backward(self, iteration: int) -> None:
@@ -149,13 +173,13 @@ class Model:
     def _seconds(self, nominal: float) -> float:
         return nominal * self.stretch * (1 + self.jitter * self._random.uniform(-1, 1))
 
-    def wrong_at_end(self, iterations: int) -> int:
+    def wrong_at_end(self) -> int:
         """Elements of all weights that differ from what the last iteration must have left. Waits for them."""
         wrong = 0
         for index, weight in enumerate(self.weights):
             values = weight.asnumpy()
             stamps = values[::STAMP_STRIDE]
-            wrong += int((stamps != total(self.workers, index, iterations - 1)).sum())
+            wrong += int((stamps != self.left[-1][index]).sum())
             wrong += int((values != 0).sum() - (stamps != 0).sum())
         return wrong
 
@@ -197,9 +221,15 @@ def train(task: Task) -> Dict[str, Any]:
     stretch = task.slowdown[kv.rank] if task.slowdown else 1.0
     with ExitStack() as stack:
         accelerator = stack.enter_context(Accelerator())
-        model = Model(GradientProfile.load(task.profile), accelerator, kv.rank, kv.num_workers, stretch, task.jitter)
-        names = [gradient.name for gradient in model.profile.gradients]
-        kv.broadcast(names, model.weights, out=model.weights)
+        profile = GradientProfile.load(task.profile)
+        after = left(kv.num_workers, len(profile.gradients), task.iterations, task.sgd)
+        model = Model(profile, accelerator, kv.rank, after, stretch, task.jitter)
+        keys = numbered(profile) if task.trainer else {index: each.name for index, each in enumerate(profile.gradients)}
+        for index, key in keys.items():
+            kv.broadcast(key, model.weights[index], out=model.weights[index])
+        if task.sgd:
+            names = {number: profile.gradients[index].name for number, index in enumerate(keys)}
+            kv.set_optimizer(mx.optimizer.create("sgd", param_idx2name=names, **SGD))
         mx.nd.waitall()
         device = stack.enter_context(_CopyingDevice(task, model)) if task.copy else None
         kv._barrier()
@@ -208,11 +238,11 @@ def train(task: Task) -> Dict[str, Any]:
             model.forward(iteration)
             model.backward(iteration)
             before = time.perf_counter()
-            _update(kv, task.pushpull, names, model, device)
+            _update(kv, task.pushpull, keys, model, device)
             calls.append(time.perf_counter() - before)
             model.output.wait_to_read()
         memory = psutil.Process().memory_info().rss
-        wrong = model.wrong_at_end(task.iterations)
+        wrong = model.wrong_at_end()
         wall, cpu = time.monotonic() - begin, _cpu_seconds() - cpu
         spans = [_untag(tag) + (start, end) for tag, start, end in accelerator.take_trace()]
         wrong += accelerator.wrong
@@ -251,20 +281,26 @@ class _CopyingDevice(ExitStack):
         self.hosts = None if task.wrap else [mx.nd.zeros(weight.shape) for weight in model.weights]
 
 
-def _update(kv: Any, pushpull: bool, names: List[str], model: Model, device: Optional[_CopyingDevice]) -> None:
-    """As Module updates its parameters on the store."""
-    for index, name in enumerate(names):
+def numbered(profile: GradientProfile) -> Dict[int, int]:
+    """Each parameter's number in the order of sorted names, in this order."""
+    ordered = sorted(range(len(profile.gradients)), key=lambda index: profile.gradients[index].name)
+    return {index: number for number, index in enumerate(ordered)}
+
+
+def _update(kv: Any, pushpull: bool, keys: Mapping[int, Union[int, str]], model: Model, device: Optional[_CopyingDevice]) -> None:
+    """As Module and Trainer update their parameters on the store. ``keys``: by parameter, in the order in which they are pushed."""
+    for place, (index, key) in enumerate(keys.items()):
         gradient, weight = model.gradients[index], model.weights[index]
         if device is not None and device.hosts is not None:
             gradient = weight = device.hosts[index]
             device.engines.copy(model.gradients[index], gradient)  # without priority, as the store's own copy to the host
         if pushpull:
-            kv.pushpull(name, gradient, out=weight, priority=-index)
+            kv.pushpull(key, gradient, out=weight, priority=-place)
         else:
-            kv.push(name, gradient, priority=-index)
-            kv.pull(name, out=weight, priority=-index)
+            kv.push(key, gradient, priority=-place)
+            kv.pull(key, out=weight, priority=-place)
         if device is not None and device.hosts is not None:
-            device.engines.copy(weight, model.weights[index], -index)
+            device.engines.copy(weight, model.weights[index], -place)
 
 
 def _cpu_seconds() -> float:

@@ -6,7 +6,7 @@ from benchmarks.comparison.cells import Cell
 from benchmarks.comparison.methods import METHODS, STANDARD
 from benchmarks.comparison.rows import Attempt, MeasuredJob, iteration_times, make_row
 from benchmarks.run import main
-from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, stamp, total
+from benchmarks.testbed.emulated import Task, backward_steps, forward_groups, numbered, stamp, total
 from benchmarks.testbed.goodput import Goodput
 from prophet_mx.errors import ConfigError
 from prophet_mx.planning.bound import lower_bound, rho, worker_rate
@@ -22,9 +22,13 @@ def test_a_cell_is_parsed_and_written_back():
     assert Cell.parse(str(cell)) == cell
     cell = Cell.parse("vgg16,scale=0.1,compute=0.3,copy=1.2GB")
     assert cell.copy == 1.2e9 and Cell.parse(str(cell)) == cell
+    cell = Cell.parse("vgg16,rho=1,update=servers,keys=names")
+    assert (cell.update, cell.keys) == ("servers", "names") and Cell.parse(str(cell)) == cell
 
 
-@pytest.mark.parametrize("text", ["x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers"])
+@pytest.mark.parametrize(
+    "text", ["x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers", "x,keys=a"]
+)
 def test_bad_cells_are_refused(text):
     with pytest.raises(ConfigError):
         Cell.parse(text)
@@ -60,28 +64,36 @@ def test_the_emulated_passes_have_the_profiles_times_and_arrays():
     assert [seconds for _, seconds in steps] == pytest.approx([0.4, 0.3])
 
 
+def test_trainer_numbers_parameters_by_their_sorted_names():
+    names = ["conv2", "conv10", "bias"]
+    profile = GradientProfile("names", [Gradient(name, 400, 0.1, 0.3) for name in names], ((0, 1, 2),))
+    assert list(numbered(profile).items()) == [(2, 0), (1, 1), (0, 2)]
+
+
 def test_stamps_differ_and_add_up():
     assert total(3, index=5, iteration=7) == sum(stamp(rank, 5, 7) for rank in range(3))
     assert total(2, 5, 7) != total(2, 5, 8) and total(2, 5, 7) != total(2, 6, 7)
     assert all(float(total(100, i, i)).is_integer() and total(100, i, i) < 2**24 for i in range(200))
 
 
-def test_wrong_values_are_counted_after_a_run():
+@pytest.mark.parametrize("sgd", [False, True])
+def test_wrong_values_are_counted_after_a_run(sgd):
     mx = pytest.importorskip("mxnet")
     from benchmarks.testbed.accelerator import Accelerator
 
-    from benchmarks.testbed.emulated import Model
+    from benchmarks.testbed.emulated import Model, left
     from prophet_mx.mxnet.api import bind
 
     bind()
     with Accelerator() as accelerator:
-        model = Model(PROFILE, accelerator, rank=0, workers=2)
+        model = Model(PROFILE, accelerator, rank=0, left=left(2, len(PROFILE.gradients), 4, sgd))
         for index, weight in enumerate(model.weights):
-            weight[::1024] = total(2, index, 3)
-        assert model.wrong_at_end(4) == 0
+            weight[::1024] = model.left[3][index]
+        assert model.wrong_at_end() == 0
         model.weights[1][1] = 5.0  # an element that carries no stamp
         model.weights[2][0] = 5.0
-        assert model.wrong_at_end(4) == 2
+        assert model.wrong_at_end() == 2
+        model.left.append(model.left[-1])
         model.forward(iteration=4)  # checks the stamps of iteration 3
         model.output.wait_to_read()
         assert accelerator.wrong == 1
