@@ -27,7 +27,9 @@ class Worker:
     def __init__(self, job: "Job", program: List[Step]) -> None:
         self.job, self.program = job, program
         self.rounds = _core.Gathering(MEMBERS)
-        self.queues: List[List[Tuple[int, float]]] = [[] for _ in range(MEMBERS)]  # calls whose hold has not run: request, delay
+        self.queues: List[List[Tuple[int, float, int]]] = [
+            [] for _ in range(MEMBERS)
+        ]  # calls whose hold has not run: request, delay, iteration
         self.done = [0] * MEMBERS
         self.called = [0] * MEMBERS
         self.on_engine = 0  # requests that wait for the wire array
@@ -44,7 +46,7 @@ class Worker:
             self.called[step.member] = self.iteration + 1
             request, new = self.rounds.member_called(step.member, self.iteration, self.job.now)
             self.on_engine += new
-            self.queues[step.member].append((request, step.delay))
+            self.queues[step.member].append((request, step.delay, self.iteration))
             if len(self.queues[step.member]) == 1:
                 self.job.after(step.delay, self.ready, step.member)
             self.place += 1
@@ -57,7 +59,8 @@ class Worker:
     waiting = -1
 
     def ready(self, member: int) -> None:
-        self.rounds.member_ready(member, self.queues[member][0][0], self.job.now)
+        request, _, iteration = self.queues[member][0]
+        self.rounds.member_ready(member, request, iteration, self.job.now)
         self.look()
 
     def open(self) -> None:
@@ -68,7 +71,7 @@ class Worker:
         self.look()
 
     def look(self) -> None:
-        carried, wake = self.rounds.try_close(False, self.job.now)
+        carried, _, wake = self.rounds.try_close(False, self.job.now)
         if carried is not None:
             assert carried, "a message with nothing in it"
             self.job.sent(self, carried)
@@ -167,6 +170,33 @@ def test_orders_that_differ_between_workers_lock_nobody_who_only_waits_at_the_en
     job = Job(programs)
     job.run()
     assert all(sum(worker.done) == len(program) for worker, program in zip(job.workers, programs))
+
+
+def test_a_message_is_of_the_iteration_of_its_gradients_however_far_ahead_the_caller_is():
+    """So it is as urgent as what became ready at the same time, and not less urgent than all of that."""
+    rounds = _core.Gathering(2)
+    requests = [rounds.member_called(member, 7, 0.0)[0] for member in (0, 1)]
+    rounds.request_opened()
+    for member in (0, 1):
+        rounds.member_called(member, 8, 0.0)
+    for member in (0, 1):
+        rounds.member_ready(member, requests[member], 7, 0.1)
+    assert rounds.try_close(False, 0.1)[:2] == ([0, 1], 7)
+
+
+def test_a_member_that_was_not_pushed_in_time_is_no_reason_to_send_each_alone():
+    """The caller is an iteration ahead when a message leaves without it."""
+    rounds = _core.Gathering(2)
+    request = rounds.member_called(0, 0, 0.0)[0]
+    rounds.request_opened()
+    rounds.member_called(0, 1, 0.0)
+    rounds.member_ready(0, request, 0, 0.0)
+    assert rounds.try_close(True, 0.0)[:2] == ([0], 0)
+    rounds.member_called(1, 1, 0.0)
+    rounds.request_answered([True, False], 0.001)
+    rounds.request_opened()
+    rounds.member_ready(0, 2, 1, 0.002)
+    assert rounds.try_close(False, 0.003)[0] is None  # it waits for the other
 
 
 def test_a_job_that_pushes_all_members_sends_one_message_per_iteration():

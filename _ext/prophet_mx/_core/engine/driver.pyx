@@ -370,7 +370,7 @@ cdef class Driver(BlockScheduler):
         self.requests += 1
         gradient = (<Group>hold.group).members[hold.index].gradient
         (<Group>hold.group).members[hold.index].held = complete[0]
-        (<Group>hold.group).rounds.ready(hold.index, hold.request, t)
+        (<Group>hold.group).rounds.ready(hold.index, hold.request, hold.iteration, t)
         self.note_ready(hold.iteration, gradient, t)
         self.step_ready(gradient, hold.iteration, t)
         self.attend(hold.group, t)
@@ -436,12 +436,13 @@ cdef class Driver(BlockScheduler):
         is ready; a scheduler that has failed gets none, and the message goes at once. Returns whether the native thread is to push a
         request."""
         cdef int unit = (<Group>group).unit
+        cdef int64_t iteration
         cdef OnComplete* turn
         if (<Group>group).rounds.may_close(self.open, t, &self.groups_due):
-            (<Group>group).rounds.close()
+            iteration = (<Group>group).rounds.close()
             (<Group>group).pack()
             if self.consistent(unit, IDLE, t):
-                self.unit_ready(unit, (<Group>group).rounds.iteration, t)
+                self.unit_ready(unit, iteration, t)
             else:
                 turn = &self.gates[unit]
                 turn.callback(turn.engine, turn.param, NULL)

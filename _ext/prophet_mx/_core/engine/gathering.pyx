@@ -52,6 +52,7 @@ cdef struct Gathered:               # a member
     int64_t due                     # the first request that may carry what is READY
     int64_t request                 # the first that may carry the gradient of the newest call
     int calls                       # of which the gradient is not ready
+    int64_t iteration               # of what is READY or CARRIED
     bint expected
     bint irregular                  # an iteration has gone without it, and it came again
     int64_t missed                  # the iteration in which a message left without it, though it was expected; -1 none
@@ -67,7 +68,7 @@ cdef class Gathering:
         int count
         int64_t pushed, closed, answered
         bint opened                 # the request after the last closed one has its turn
-        int64_t iteration           # the newest
+        int64_t iteration           # of the newest call; the caller may be ahead of its gradients
         int64_t begun               # the iteration of which a member was ready first at `first`
         double first, latest        # and when anything last happened
         double patience
@@ -99,7 +100,7 @@ cdef class Gathering:
         it, and says so with push()."""
         cdef Gathered* member = &self.members[index]
         self.iteration = max(self.iteration, iteration)
-        if member.missed == self.iteration:     # it comes after what left without it: perhaps because the caller waited for that
+        if member.missed == iteration:          # it comes after what left without it: perhaps because the caller waited for that
             self.leave_alone()
         elif member.missed >= 0:
             member.irregular = True
@@ -116,13 +117,14 @@ cdef class Gathering:
         """One more request is on the engine."""
         self.pushed += 1
 
-    cdef void ready(self, int index, int64_t request, double t) noexcept nogil:
+    cdef void ready(self, int index, int64_t request, int64_t iteration, double t) noexcept nogil:
         """The gradient of a call is there; `request` is what the call returned."""
         cdef Gathered* member = &self.members[index]
-        if self.begun < self.iteration:
-            self.begun = self.iteration
+        if self.begun < iteration:
+            self.begun = iteration
             self.first = t
         member.calls -= 1
+        member.iteration = iteration
         member.state = MEMBER_READY
         member.due = request
         self.latest = t
@@ -180,10 +182,12 @@ cdef class Gathering:
                 seconds = BRIEFLY
         return seconds
 
-    cdef void close(self) noexcept nogil:
-        """The message leaves, with what is CARRIED from now on."""
+    cdef int64_t close(self) noexcept nogil:
+        """The message leaves, with what is CARRIED from now on. Returns the oldest iteration of that."""
         cdef Gathered* member
         cdef bint all_here = True
+        cdef int64_t oldest = self.iteration
+        cdef int64_t newest = -1
         cdef int i
         self.closed += 1
         self.opened = False
@@ -191,14 +195,20 @@ cdef class Gathering:
             member = &self.members[i]
             if member.state == MEMBER_READY and member.due <= self.closed:
                 member.state = CARRIED
-            else:
-                all_here = False
-                if member.expected and member.calls == 0 and member.state == ABSENT:
-                    member.expected = False
-                    member.missed = self.iteration
+                oldest = min(oldest, member.iteration)
+                newest = max(newest, member.iteration)
+        for i in range(self.count):
+            member = &self.members[i]
+            if member.state == CARRIED:
+                continue
+            all_here = False
+            if member.expected and member.calls == 0 and member.state == ABSENT:
+                member.expected = False
+                member.missed = newest
         if all_here and self.iteration > self.alone_until:
             self.patience = max(LEAST_PATIENCE, self.patience * 7 / 8)
             self.learn(self.latest)
+        return oldest
 
     cdef void settle(self, int index, bint done) noexcept nogil:
         """What the answer says of a CARRIED member."""
@@ -250,19 +260,20 @@ cdef class Gathering:
             self.push()
         return request, new
 
-    def member_ready(self, int index, int64_t request, double t) -> None:
-        self.ready(index, request, t)
+    def member_ready(self, int index, int64_t request, int64_t iteration, double t) -> None:
+        self.ready(index, request, iteration, t)
 
     def request_opened(self) -> None:
         self.open()
 
     def try_close(self, bint hurry, double t) -> tuple:
-        """(the members that the message carries or None, when to ask again)."""
+        """(the members that the message carries or None, their oldest iteration, when to ask again)."""
         cdef double wake = INFINITY
+        cdef int64_t iteration
         if not self.may_close(hurry, t, &wake):
-            return None, wake
-        self.close()
-        return [i for i in range(self.count) if self.members[i].state == CARRIED], wake
+            return None, -1, wake
+        iteration = self.close()
+        return [i for i in range(self.count) if self.members[i].state == CARRIED], iteration, wake
 
     def request_answered(self, done, double t) -> None:
         """``done``: whether each of the members is."""
