@@ -60,6 +60,7 @@ class Exchange:
             if tracked.hidden:
                 self.expose(tracked)
             self.rounds.await_sum(tracked)
+        self.rounds.await_answers()
 
     # -- backward ----------------------------------------------------------------------------------------------------------
 

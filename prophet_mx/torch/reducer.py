@@ -162,7 +162,7 @@ class Rounds:
 
     def _fill(self) -> None:
         """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
-        self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
+        self.await_answers()
         self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
         used = torch.ones(len(self.tracked), dtype=torch.int32)
         for tracked in self._absent:
@@ -189,6 +189,10 @@ class Rounds:
             tracked.mark.synchronize()
 
     # -- sums --------------------------------------------------------------------------------------------------------------
+
+    def await_answers(self) -> None:
+        """Return when the ranks' answers of the last round are there: nothing of that round is under way but sums."""
+        self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
 
     def await_sum(self, tracked: Tracked) -> None:
         """Return when the sum of this parameter's gradients is there."""

@@ -1,6 +1,7 @@
 """Models as people have them: whatever way a parameter is reached or used, the training ends as with DistributedDataParallel."""
 
 import copy
+import time
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from prophet_mx import ProphetError
+from prophet_mx.torch.strategies import AllReduce
 from support.ranks import on_ranks
 from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
 
@@ -268,6 +270,21 @@ class Sometimes(nn.Module):
 @on_ranks(2)
 def test_unused_parameters_where_ddp_was_told_of_them():
     same(trained(Sometimes, find_unused_parameters=True), ScheduledDDP())
+
+
+@on_ranks(2)
+def test_a_plan_is_made_when_the_answers_of_unused_parameters_are_there():
+    """On one rank they start late: no other collective may come before them there."""
+
+    class Late(AllReduce):
+        def start(self, unit):
+            if unit.dtype is torch.int32 and dist.get_rank() == 1:
+                time.sleep(0.05)
+            return super().start(unit)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("prophet_mx.torch.optimizer.AllReduce", Late)
+        same(trained(lambda: nn.Linear(WIDTH, WIDTH), find_unused_parameters=True))
 
 
 @on_ranks(2)
