@@ -1,51 +1,39 @@
 """What the adapter does with the user's model: hooks before forward, buffers, and a DistributedDataParallel around it."""
 
 import contextlib
-import functools
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Sequence, Tuple
+import logging
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..errors import ConfigError
+from . import refusals, wrapped
 from .exchange import Exchange
+from .hooks import Hook, hook_forward, is_compiled
 from .tracked import Tracked
+from .unscheduled import Unscheduled
+
+logger = logging.getLogger("prophet_mx")
 
 BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as DistributedDataParallel has it
 
 
-class Hook:
-    """A hook of a module. A copy or a pickle of the module has one that does nothing; where torch.compile meets one, the graph breaks."""
-
-    def __init__(self, run: Callable[..., None]) -> None:
-        self._run = run
-        self._run_uncompiled = torch.compiler.disable(run)
-
-    def __call__(self, *arguments: Any) -> None:
-        if torch.compiler.is_compiling():
-            self._run_uncompiled(*arguments)
-        else:
-            self._run(*arguments)
-
-    def __deepcopy__(self, memo: Dict[int, Any]) -> "Hook":
-        return Hook(_nothing)
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return Hook, (_nothing,)
+def without_compiler(model: nn.Module) -> nn.Module:
+    """The DistributedDataParallel that was given to torch.compile; any other model as it is."""
+    inner = getattr(model, "_orig_mod", None)
+    return inner if isinstance(inner, DistributedDataParallel) else model
 
 
-def _nothing(*_: Any) -> None:
-    pass
-
-
-def named_parameters(model: nn.Module) -> List[Tuple[str, nn.Parameter]]:
-    """The parameters that are trained, each once, by name; without those that DistributedDataParallel was told to ignore."""
-    if not isinstance(model, DistributedDataParallel):
-        return [(name, param) for name, param in model.named_parameters() if param.requires_grad]
-    ignored = model.parameters_to_ignore
-    return [(name, param) for name, param in model.module.named_parameters() if param.requires_grad and name not in ignored]
+def named_parameters(model: nn.Module, trained: bool = True) -> List[Tuple[str, nn.Parameter]]:
+    """The parameters that are trained, or those that are not, each once, by name; without those that DistributedDataParallel was told to
+    ignore."""
+    ddp = isinstance(model, DistributedDataParallel)
+    named = (model.module if ddp else model).named_parameters()
+    ignored = model.parameters_to_ignore if ddp else ()
+    return [(name, param) for name, param in named if param.requires_grad is trained and name not in ignored]
 
 
 def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
@@ -56,107 +44,154 @@ def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
 
 
 class Model:
-    """The model while its gradients are scheduled; :meth:`close` leaves it as it was."""
+    """The model while its gradients are scheduled; :meth:`close` leaves it as it was.
 
-    def __init__(self, model: nn.Module, exchange: Exchange, group: dist.ProcessGroup, broadcast_buffers: bool) -> None:
-        self._model, self._exchange, self._group = model, exchange, group
-        self._ddp = model if isinstance(model, DistributedDataParallel) else None
-        self._buffers = [] if self._ddp or not broadcast_buffers else [buffer for buffer in model.buffers() if buffer is not None]
+    Parameters
+    ----------
+    model, exchange : of the optimizer.
+    group : for the buffers.
+    broadcast_buffers : see ``ScheduledOptimizer``.
+    allow_unused : called if a DistributedDataParallel that is met later allows for parameters without a gradient.
+    unscheduled : is told when forward begins.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        exchange: Exchange,
+        group: dist.ProcessGroup,
+        broadcast_buffers: bool,
+        allow_unused: Callable[[], None],
+        unscheduled: Unscheduled,
+    ) -> None:
+        self._model, self._exchange, self._group, self._allow_unused = model, exchange, group, allow_unused
+        self._unscheduled = unscheduled
+        self._wrapped: Optional[wrapped.Wrapped] = None
+        self._foreign: Any = None  # a weak reference to one that was met last, and is none of ours
+        self._looked_within = False
+        self._buffers = [buffer for buffer in model.buffers() if buffer is not None] if broadcast_buffers else []
+        # Versions of the buffers when they were those of rank 0; None where that is always so, and where it has been said that it is not.
+        self._seen: Optional[List[int]] = [] if self._buffers and dist.get_rank(group) else None
         self._synchronizing = True  # not within no_sync
         self._synchronized = True  # the forward before this one was to be synchronised
-        self._handles: List[Any] = [model.register_forward_pre_hook(Hook(self._before_forward), prepend=True)]
-        self._compiled: List[nn.Module] = []  # in place, by Module.compile()
+        self._handles: List[Any] = []
         self._hook_modules(model, {id(each.param): each for each in exchange.tracked})
+        if isinstance(model, DistributedDataParallel):
+            self._take(model)
+        else:
+            self._before = hook_forward(model, self._before_forward)
         for each in exchange.tracked:
             self._handles.append(each.param.register_post_accumulate_grad_hook(Hook(_contributes(each, exchange))))
-        if self._ddp is not None:
-            self._ddp.require_backward_grad_sync = False  # its own reductions are off, also their checks
-            self._ddp.no_sync = self.no_sync  # type: ignore[method-assign]
-            self._ddp.join_hook = _refuse_join  # type: ignore[method-assign]
+
+    def _take(self, ddp: DistributedDataParallel) -> None:
+        """It no longer reduces, and says when forward begins. Buffers are still its own matter."""
+        self._wrapped, self._buffers, self._seen = wrapped.Wrapped(ddp), [], None
+        self._before = hook_forward(ddp, self._before_ddp_forward)
 
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
         """Have each module wait for its own parameters before its forward, and a compiled one for all in it: no graph has hooks in it."""
         whole = is_compiled(module)
         mine = [tracked[id(param)] for param in module.parameters(recurse=whole) if id(param) in tracked]
         if mine:
-            wait = Hook(_waits_for(mine, self._exchange))
-            if module._compiled_call_impl is not None:
-                self._compiled.append(module)
-                module._compiled_call_impl = _after(wait, module._compiled_call_impl)
-            else:
-                self._handles.append(module.register_forward_pre_hook(wait, prepend=True))
+            self._handles.append(hook_forward(module, self._waits_for(mine)))
         if not whole:
             for child in module.children():
                 self._hook_modules(child, tracked)
+
+    def _waits_for(self, mine: Sequence[Tracked]) -> Callable[..., None]:
+        exchange = self._exchange
+
+        def before_forward(*_: Any) -> None:
+            if self._wrapped is None and DistributedDataParallel._active_ddp_module is not None:
+                self._meet(DistributedDataParallel._active_ddp_module)
+            for each in mine:
+                if each.updating:
+                    exchange.release(each)
+
+        return before_forward
+
+    def _meet(self, ddp: DistributedDataParallel) -> None:
+        """The program is in the forward of a DistributedDataParallel that was not given."""
+        if self._foreign is not None and self._foreign() is ddp:
+            return
+        if not wrapped.has_all(ddp, self._exchange.tracked, self._group):
+            self._foreign = weakref.ref(ddp)
+            return
+        logger.info("a DistributedDataParallel is around the model; it leaves its gradients to the schedule from now on")
+        self._before.remove()
+        self._take(ddp)
+        if wrapped.unused(ddp):
+            self._exchange.end_round()
+            self._allow_unused()
+        self._before_ddp_forward()
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Within, backward only adds to the gradients here. With DistributedDataParallel, forward decides, as it does there."""
         before, self._synchronizing = self._synchronizing, False
-        if self._ddp is None:
+        if self._wrapped is None:
             self._exchange.reducing = False
         try:
             yield
         finally:
             self._synchronizing = before
-            if self._ddp is None:
+            if self._wrapped is None:
                 self._exchange.reducing = before
 
     def _before_forward(self, *_: Any) -> None:
-        training = torch.is_grad_enabled()
-        synchronized = self._synchronized
-        if self._ddp is not None:
-            self._ddp.require_forward_param_sync = synchronized
-            self._synchronized = training and self._synchronizing
-        if not training:
+        """Of a model without a DistributedDataParallel around it."""
+        if self._seen is not None and not (torch.is_grad_enabled() and self._model.training):
+            self._look_at_buffers()
+        if not torch.is_grad_enabled():
             return
-        self._exchange.begin_forward()
-        if self._ddp is not None:
-            self._exchange.reducing = self._synchronizing
-            return
-        self._synchronized = self._synchronizing
+        if DistributedDataParallel._active_ddp_module is not None:
+            self._meet(DistributedDataParallel._active_ddp_module)
+            if self._wrapped is not None:
+                return
+        if not self._looked_within:
+            self._looked_within = True
+            refusals.refuse_within(self._model)
+        synchronized, self._synchronized = self._synchronized, self._synchronizing
+        self._begin()
         if self._buffers and self._model.training and synchronized:
             with self._exchange.waiting.blocked("the buffers of rank 0"):
                 dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+            if self._seen is not None:
+                self._seen = self._versions()
+
+    def _versions(self) -> List[int]:
+        return [buffer._version for buffer in self._buffers]
+
+    def _look_at_buffers(self) -> None:
+        """An evaluation begins, in which other ranks need not take part: say once that the buffers are not those of rank 0."""
+        if self._seen and self._seen != self._versions():
+            self._seen = None
+            logger.warning(
+                "the model is evaluated with this rank's own buffers, as of BatchNorm; with rank 0's, where a DistributedDataParallel is "
+                "around it and is called"
+            )
+
+    def _before_ddp_forward(self, *_: Any) -> None:
+        assert self._wrapped is not None
+        training = torch.is_grad_enabled()
+        wanted = self._wrapped.synchronizing() and self._synchronizing
+        self._wrapped.ddp.require_forward_param_sync = self._synchronized
+        self._synchronized = training and wanted
+        if training:
+            self._begin()
+            self._exchange.reducing = wanted
+
+    def _begin(self) -> None:
+        self._unscheduled.forward_begins()
+        self._exchange.begin_forward()
 
     def close(self) -> None:
         """Take all hooks away, and let DistributedDataParallel reduce again."""
-        for handle in self._handles:
+        for handle in [self._before, *self._handles]:
             handle.remove()
-        for module in self._compiled:
-            module._compiled_call_impl = module._compiled_call_impl.__wrapped__  # type: ignore[union-attr]
-        if self._ddp is not None:
-            del self._ddp.no_sync, self._ddp.join_hook
-            self._ddp.require_backward_grad_sync = True
-
-
-def _refuse_join(**_: Any) -> NoReturn:
-    raise ConfigError(
-        "join() of a DistributedDataParallel cannot be scheduled; allowed: the same number of iterations on each rank, or policy='off'"
-    )
-
-
-def is_compiled(module: nn.Module) -> bool:
-    """Whether this module is torch.compile's, or was compiled in place."""
-    return module._compiled_call_impl is not None or isinstance(module, torch._dynamo.OptimizedModule)
-
-
-def _after(wait: Callable[..., None], call: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(call)
-    def compiled(*args: Any, **kwargs: Any) -> Any:
-        wait()
-        return call(*args, **kwargs)
-
-    return compiled
-
-
-def _waits_for(tracked: Sequence[Tracked], exchange: Exchange) -> Callable[..., None]:
-    def before_forward(*_: Any) -> None:
-        for each in tracked:
-            if each.updating:
-                exchange.release(each)
-
-    return before_forward
+        if self._wrapped is not None:
+            self._wrapped.close()
+        self._unscheduled.close()
 
 
 def _contributes(tracked: Tracked, exchange: Exchange) -> Callable[..., None]:

@@ -35,6 +35,7 @@ class Stats(TypedDict, total=False):
     planned_units, plans : collectives of an iteration, and how many plans were made of profiles so far.
     steps : lists of names of the parameters whose gradients become ready together; empty until learned.
     step_times : seconds after the iteration's first ready gradient, for each step.
+    unscheduled : what the job does that keeps gradients from being scheduled as they could be, in sentences; empty if nothing was seen.
     failure : why gradients can no longer be reduced, in words; '' if they can.
     """
 
@@ -54,6 +55,7 @@ class Stats(TypedDict, total=False):
     plans: int
     steps: List[List[str]]
     step_times: List[float]
+    unscheduled: List[str]
     failure: str
 
 
@@ -93,7 +95,7 @@ class Monitor:
         """As :meth:`prophet_mx.monitoring.metrics.Counting.snapshot`."""
         return {**self.traffic.snapshot(), "stalled_seconds": self._waiting.seconds}
 
-    def stats(self, iterations: int, plan: RoundPlan, plans: int) -> Stats:
+    def stats(self, iterations: int, plan: RoundPlan, plans: int, unscheduled: Sequence[str]) -> Stats:
         """See :class:`Stats`."""
         profile = plan.profile
         state = self.snapshot()
@@ -115,6 +117,7 @@ class Monitor:
             "plans": plans,
             "steps": profile.step_names() if profile else [],
             "step_times": list(profile.step_times()) if profile else [],
+            "unscheduled": list(unscheduled),
             "failure": "" if self._waiting.failure is None else str(self._waiting.failure),
         }
 

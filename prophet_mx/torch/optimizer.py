@@ -1,6 +1,5 @@
 """``ScheduledOptimizer``: what a training script sees."""
 
-import logging
 import os
 import weakref
 from typing import Any, Callable, ContextManager, Dict, List, Optional
@@ -15,19 +14,18 @@ from ..errors import ConfigError
 from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
-from . import agreement, refusals
+from . import agreement, refusals, wrapped
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
-from .modules import Model, broadcast_all, named_parameters
+from .modules import Model, broadcast_all, named_parameters, without_compiler
 from .monitor import Monitor, Stats
 from .reducer import Channel
 from .strategies import AllReduce
 from .streams import streams_of
 from .tracked import Tracked
+from .unscheduled import Unscheduled
 from .updates import Groups, step_hooks
 from .waiting import Waiting
-
-logger = logging.getLogger("prophet_mx")
 
 
 class ScheduledOptimizer(torch.optim.Optimizer):
@@ -44,7 +42,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     broadcast_buffers : whether each forward in training starts with rank 0's buffers; only for a plain module.
     process_group : the ranks that train together, None for all (or the DistributedDataParallel's own).
     settings : fields of :class:`~prophet_mx.Config`, such as ``policy``, ``unit``, ``warmup``; each overrides its ``PROPHET_`` variable.
-        Those of the traffic to servers (``drain``, ``bandwidth``, ``message_cost``, ``window``, ``lead``) are not allowed.
+        Those of the traffic to servers (``groups``, ``drain``, ``bandwidth``, ``message_cost``, ``window``, ``lead``) are not allowed.
 
     Raises
     ------
@@ -72,6 +70,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._monitor: Optional[Monitor] = None
         config = Config.from_env(**settings)
         refusals.check_settings(settings, os.environ)
+        model = without_compiler(model)
         named = named_parameters(model) if isinstance(model, nn.Module) else []
         refusals.check(model, optimizer, named, config)
         set_up_logging(config)
@@ -83,7 +82,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
         parent = process_group if ddp is None else ddp.process_group
-        unused = getattr(ddp, "find_unused_parameters", False) if find_unused_parameters is None else find_unused_parameters
+        unused = ddp is not None and wrapped.unused(ddp) if find_unused_parameters is None else find_unused_parameters
         self._lazy = refusals.steps_lazily(optimizer)
         self._group = agreement.own_group(parent, config)
         tracked = [Tracked(param, name, index) for index, (name, param) in enumerate(named)]
@@ -103,7 +102,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             each.watch(self._exchange)
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
-        self._model = Model(model, self._exchange, self._control, broadcast_buffers)
+        allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
+        self._unscheduled = Unscheduled(optimizer, self._exchange, named_parameters(model, trained=False), self._lazy)
+        self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
         optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
@@ -179,12 +180,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         self._follow_groups()
+        self._unscheduled.step_begins()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
-        if self._lazy:
-            with step_hooks(self.optimizer):
-                self._exchange.step(self.optimizer)
-        else:
-            self._step_at_once(self._exchange)
+        with self._unscheduled.within_step():
+            if self._lazy:
+                with step_hooks(self.optimizer):
+                    self._exchange.step(self.optimizer)
+            else:  # not known to treat each parameter by itself
+                self._exchange.gather()
+                self.optimizer.step()
         self._iteration += 1
         self._learner.iteration_ends()
         if self._monitor is not None:
@@ -211,7 +215,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
         if self._monitor is None:
             return {"policy": OFF}
-        return self._monitor.stats(self._iteration, self._learner.plan, self._learner.plans)
+        return self._monitor.stats(self._iteration, self._learner.plan, self._learner.plans, self._unscheduled.reasons)
 
     def counters(self) -> Dict[str, Any]:
         """The counters of which :func:`prophet_mx.metrics.between` makes figures; empty where DistributedDataParallel does everything."""
@@ -260,18 +264,23 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     # -- inside ------------------------------------------------------------------------------------------------------------
 
+    def _allow_unused(self) -> None:
+        """From now on some parameters may have no gradient. No gradient of this round is there yet, on any rank."""
+        exchange = self._exchange
+        if exchange is not None and not exchange.rounds.unused:
+            exchange.finish()
+            exchange.rounds.unused = True
+            exchange.install(self._learner.plan)
+
     def _follow_groups(self) -> None:
         """See whether the program has changed which parameters are in which group."""
         if self._groups.changed():
             self.synchronize()
             self._groups.find()
 
-    def _step_at_once(self, exchange: Exchange) -> None:
-        """For optimizers that are not known to treat each parameter by itself: all sums first, then the optimizer as it is."""
-        if self._iteration == self._config.warmup:
-            logger.info("%s updates all parameters at once, when all sums have arrived", type(self.optimizer).__name__)
-        exchange.gather()
-        self.optimizer.step()
+
+def _nothing() -> None:
+    pass
 
 
 def _weakly(method: Callable[[], None]) -> Callable[..., None]:

@@ -14,15 +14,28 @@ from .guards import is_tracked
 
 POLICIES = (DEFAULT, OFF)
 
-# Optimizers of torch.optim whose step treats each parameter by itself: their classes themselves, not what is derived from them.
+# Optimizers whose step treats each parameter by itself: those of torch.optim, and others by module and name, as their sources show.
 LAZY = frozenset(
     getattr(torch.optim, name)
-    for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD")
+    for name in ("SGD", "Adam", "AdamW", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "Adagrad", "Adadelta", "ASGD", "Adafactor", "Muon")
     if hasattr(torch.optim, name)
 )
+LAZY_NAMES = frozenset([("lion_pytorch.lion_pytorch", "Lion"), ("timm.optim.lion", "Lion"), ("transformers.optimization", "Adafactor")])
+
+# What a class that is derived from one of these may replace, and still treat each parameter by itself. What it adds is free.
+FREE = frozenset(
+    ["__init__", "__repr__", "__doc__", "__module__", "__qualname__", "__annotations__", "__dict__", "__weakref__", "__static_attributes__"]
+    + ["__firstlineno__", "__getstate__", "__setstate__", "state_dict", "load_state_dict", "add_param_group"]
+)
+
+# Optimizers in which a framework has put the user's, by name: they decide whether a step is one, so ours has to be inside.
+WRAPPERS = {
+    "AcceleratedOptimizer": "prophet_mx.torch.integrations.schedule(model, optimizer), which schedules the optimizer inside it",
+    "LightningOptimizer": "the optimizer that configure_optimizers() makes, or Trainer(strategy=ScheduledStrategy())",
+}
 
 # Settings of the traffic to servers, of which there are none here.
-WITHOUT_MEANING = ("drain", "bandwidth", "message_cost", "window", "lead")
+WITHOUT_MEANING = ("groups", "drain", "bandwidth", "message_cost", "window", "lead")
 
 
 def check_settings(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
@@ -39,9 +52,30 @@ def check_settings(settings: Mapping[str, Any], environ: Mapping[str, str]) -> N
 
 def steps_lazily(optimizer: torch.optim.Optimizer) -> bool:
     """Whether this optimizer may be run for some parameters now and for others later."""
-    step = vars(optimizer).get("step")
-    replaced = step is not None and not hasattr(step, "_wrapped_by_lr_sched")
-    return type(optimizer) in LAZY and not replaced and not any(group.get("differentiable") for group in optimizer.param_groups)
+    kind = type(optimizer)
+    known = next((each for each in kind.__mro__ if each in LAZY or (each.__module__, each.__name__) in LAZY_NAMES), None)
+    return (
+        known is not None
+        and not any(_changes(each, known) for each in kind.__mro__[: kind.__mro__.index(known)])
+        and not any(hasattr(kind, name) for name in vars(optimizer) if name != "step")
+        and (vars(optimizer).get("step") is None or hasattr(vars(optimizer)["step"], "_wrapped_by_lr_sched"))
+        and not any(group.get("differentiable") for group in optimizer.param_groups)
+    )
+
+
+def _changes(kind: type, known: type) -> bool:
+    """Whether a class that is derived from a known one replaces any of its functions. PyTorch wraps ``step`` where it is called first."""
+    names = [name for name in vars(kind) if name not in FREE and hasattr(known, name)]
+    wrapped = getattr(vars(kind).get("step"), "hooked", False) and step_without_hooks(kind) is step_without_hooks(known)
+    return bool([name for name in names if not (name == "step" and wrapped)])
+
+
+def step_without_hooks(kind: type) -> Any:
+    """The class's own ``step``. PyTorch wraps it in one that runs the hooks of a step."""
+    step: Any = kind.step  # type: ignore[attr-defined]
+    while getattr(step, "hooked", False):
+        step = step.__wrapped__
+    return step
 
 
 def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
@@ -52,6 +86,9 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
         raise ConfigError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ConfigError(f"optimizer is a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer")
+    for kind in type(optimizer).__mro__:
+        if kind.__name__ in WRAPPERS:
+            raise ConfigError(f"optimizer is a framework's {kind.__name__}; allowed: {WRAPPERS[kind.__name__]}")
     if isinstance(optimizer, (torch.optim.LBFGS, torch.optim.SparseAdam)):
         raise ConfigError(
             f"optimizer is {type(optimizer).__name__}, which cannot be scheduled; allowed: one that takes one gradient a step"
@@ -60,7 +97,7 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
         raise ConfigError("model has no parameter that requires a gradient")
     _check_parameters(model, optimizer, named)
     if isinstance(model, DistributedDataParallel):
-        _check_ddp(model)
+        check_ddp(model)
 
 
 def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]]) -> None:
@@ -79,6 +116,7 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
                 raise ConfigError(
                     f"optimizer has a parameter of shape {tuple(param.shape)} that is not one of the model's; allowed: those of the model"
                 )
+    refuse_within(model)
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ConfigError(f"module {name!r} is a ScriptModule, which reads its parameters unseen; allowed: modules in Python")
@@ -95,8 +133,18 @@ def check_groups(optimizer: torch.optim.Optimizer) -> None:
             seen.add(id(param))
 
 
-def _check_ddp(model: DistributedDataParallel) -> None:
+def check_ddp(model: DistributedDataParallel) -> None:
+    """Raise ConfigError if this one does something to gradients that a schedule would leave out."""
     if getattr(model, "mixed_precision", None) is not None:
         raise ConfigError("model is a DistributedDataParallel with mixed_precision; allowed: one without (use torch.autocast)")
     if getattr(model, "_comm_hooks", None):
         raise ConfigError("model is a DistributedDataParallel with a communication hook; allowed: one without")
+    if getattr(model, "_use_python_reducer", False):
+        raise ConfigError("model is a DistributedDataParallel with optimize_ddp='python_reducer'; allowed: one without")
+
+
+def refuse_within(model: nn.Module) -> None:
+    """Raise ConfigError if a part of the model is a DistributedDataParallel, which reduces its gradients as well."""
+    for name, module in model.named_modules():
+        if module is not model and isinstance(module, DistributedDataParallel):
+            raise ConfigError(f"module {name!r} is a DistributedDataParallel, which reduces by itself; allowed: one around the whole model")

@@ -91,15 +91,7 @@ class Update:
         shadow = object.__new__(self._class)
         vars(shadow).update(self._attributes)
         shadow.param_groups = [{**group, "params": some} for group, some in zip(self._groups, params) if some]
-        step_without_hooks(self._class)(shadow)
-
-
-def step_without_hooks(kind: type) -> Any:
-    """The class's own ``step``. PyTorch wraps it in one that runs the hooks; see :func:`step_hooks`."""
-    step: Any = kind.step  # type: ignore[attr-defined]
-    while getattr(step, "hooked", False):
-        step = step.__wrapped__
-    return step
+        refusals.step_without_hooks(self._class)(shadow)
 
 
 def _hyperparameters(group: Dict[str, Any]) -> Dict[str, Any]:

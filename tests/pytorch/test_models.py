@@ -1,6 +1,7 @@
 """Models as people have them: whatever way a parameter is reached or used, the training ends as with DistributedDataParallel."""
 
 import copy
+import logging
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential
 
 from prophet_mx import ProphetError
 from prophet_mx.torch.strategies import AllReduce
+from support.lines import Lines
 from support.ranks import on_ranks
 from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
 
@@ -314,6 +316,24 @@ def test_a_model_of_another_shape_on_one_rank_is_refused_on_all():
         run(trained(lambda: nn.Linear(WIDTH, 3 + dist.get_rank())), Scheduled())
     with pytest.raises(ProphetError, match="same model.*bias"):
         run(trained(lambda: nn.Linear(WIDTH, 3, bias=bool(dist.get_rank()))), Scheduled())
+
+
+@on_ranks(2)
+def test_an_evaluation_with_a_ranks_own_buffers_is_said_once_where_they_are_not_those_of_rank_0():
+    for make, own in [(Statistics, True), (lambda: nn.TransformerEncoderLayer(WIDTH, 2, 32, batch_first=True), False)]:
+        for method in (Scheduled(), ScheduledDDP()):
+            model = make()
+            forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.01))
+            with Lines(logging.WARNING) as lines:
+                for batch in batches(ITERATIONS, 4, WIDTH):
+                    step(forward, optimizer, batch)
+                    forward.eval()
+                    with torch.no_grad():
+                        forward(batch)
+                    forward.train()
+            method.close()
+            said = int(own and type(method) is Scheduled and dist.get_rank() > 0)
+            assert len(lines.messages) == said and all("this rank's own buffers" in line for line in lines.messages)
 
 
 # --- copies ---

@@ -63,7 +63,7 @@ class Derived(torch.optim.SGD):
                 param.div_(norm)
 
 
-WHOLE = {"own": Own, "derived": lambda params: Derived(params, lr=0.1), "Adafactor": lambda params: torch.optim.Adafactor(params, lr=0.01)}
+WHOLE = {"own": Own, "derived": lambda params: Derived(params, lr=0.1)}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -95,6 +95,16 @@ def test_a_sparse_gradient_is_refused():
 
     with pytest.raises(ProphetError, match="'embedding.weight' has a sparse gradient"):
         run(trained(lambda params: torch.optim.SGD(params, lr=0.1), Sparse), Scheduled())
+
+
+@pytest.mark.parametrize(
+    "name, right", [("AcceleratedOptimizer", r"schedule\(model, optimizer\)"), ("LightningOptimizer", "configure_optimizers")]
+)
+def test_an_optimizer_in_which_a_framework_has_put_another_is_refused_by_name(name, right):
+    framework = type("Derived", (type(name, (torch.optim.SGD,), {}),), {})
+    model = net()
+    with pytest.raises(ConfigError, match=f"{name}; allowed: .*{right}"):
+        ScheduledOptimizer(model, framework(model.parameters(), lr=0.1))
 
 
 # --- what the model and the script may not do ---
@@ -184,10 +194,10 @@ def test_the_optimizer_itself_is_not_copied():
     optimizer.close()
 
 
-@pytest.mark.parametrize("name", ["drain", "bandwidth", "message_cost", "window", "lead"])
+@pytest.mark.parametrize("name", ["groups", "drain", "bandwidth", "message_cost", "window", "lead"])
 @on_ranks(1)
 def test_a_setting_without_an_effect_is_an_error(name):
-    value = {"drain": "tcp", "bandwidth": "1Gbit", "message_cost": "200us"}.get(name, "1MB")
+    value = {"groups": "off", "drain": "tcp", "bandwidth": "1Gbit", "message_cost": "200us"}.get(name, "1MB")
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     variable = f"PROPHET_{name.upper()}"

@@ -1,0 +1,119 @@
+"""What a job does that keeps its gradients from being scheduled as they could be. Each reason is said once, and listed in ``stats()``."""
+
+import contextlib
+import logging
+import weakref
+from typing import Any, Iterator, List, Tuple
+
+import torch
+from torch import nn
+
+from .exchange import Exchange
+from .tracked import STEPPING, SUMMING
+
+logger = logging.getLogger("prophet_mx")
+
+STREAK = 10  # iterations in a row that show that a job does so in every one
+LISTED = 3  # parameters in a message
+
+
+class Unscheduled:
+    """Looks at one optimizer's iterations. Called in the threads of ``step()`` and forward.
+
+    Parameters
+    ----------
+    optimizer, exchange : of the ScheduledOptimizer.
+    frozen : the model's parameters that are not trained, by name.
+    lazy : whether the optimizer runs as sums arrive.
+
+    Attributes
+    ----------
+    reasons : those found so far, in words.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, exchange: Exchange, frozen: List[Tuple[str, nn.Parameter]], lazy: bool) -> None:
+        self._exchange, self._lazy, self._kind = exchange, lazy, type(optimizer).__name__
+        self._frozen = frozen
+        self._gradients = self._weights = 0  # iterations in a row in which all of them were read too early
+        self._stepped = False  # a step() whose updates the next forward could overlap with
+        self.reasons: List[str] = []
+        self._stepping = False
+        self._handle = optimizer.register_step_pre_hook(_weakly_told(self))
+
+    def _found(self, reason: str) -> None:
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            logger.warning("%s", reason)
+
+    def step_begins(self) -> None:
+        """The program calls ``step()``."""
+        self._look_for_unfrozen()
+        planned = not self._exchange.recording
+        if planned and not self._lazy:
+            self._found(
+                f"{self._kind} is not known to treat each parameter by itself: it runs when all sums have arrived, and nothing overlaps "
+                "with the next forward"
+            )
+        tracked = self._exchange.tracked
+        read = planned and self._lazy and not any(each.hidden for each in tracked) and any(each.stage == SUMMING for each in tracked)
+        self._gradients = self._gradients + 1 if read else 0
+        if self._gradients == STREAK:
+            self._found(
+                f"all gradients were read before step() in {STREAK} iterations in a row, as for clipping or by a GradScaler: each waits "
+                "there for all sums, and nothing overlaps with the next forward"
+            )
+        self._stepped = planned and self._lazy
+
+    @contextlib.contextmanager
+    def within_step(self) -> Iterator[None]:
+        """While ``step()`` runs the user's optimizer, or its hooks."""
+        self._stepping = True
+        try:
+            yield
+        finally:
+            self._stepping = False
+
+    def forward_begins(self) -> None:
+        """A forward of a training begins."""
+        if not self._stepped:
+            return
+        self._stepped = False
+        self._weights = 0 if any(each.stage == STEPPING for each in self._exchange.tracked) else self._weights + 1
+        if self._weights == STREAK:
+            self._found(
+                f"all weights were read between step() and the next forward in {STREAK} iterations in a row, or synchronize() was called: "
+                "each waits there for all updates, and nothing overlaps with the forward"
+            )
+
+    def stepped_directly(self) -> None:
+        """The user's optimizer runs its own ``step()``."""
+        if not self._stepping:
+            self._found(
+                f"step() of the {self._kind} inside was called, and waits for all sums; after ScheduledOptimizer(model, optimizer) call "
+                "only its own step()"
+            )
+
+    def _look_for_unfrozen(self) -> None:
+        names = [name for name, param in self._frozen if param.requires_grad]
+        if names:
+            self._frozen = [(name, param) for name, param in self._frozen if name not in names]
+            listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+            self._found(
+                f"{listed} did not require a gradient when the ScheduledOptimizer was made: their gradients are not reduced, and they are "
+                "not trained. close() it and create a new one"
+            )
+
+    def close(self) -> None:
+        """The user's optimizer is its own again."""
+        self._handle.remove()
+
+
+def _weakly_told(unscheduled: Unscheduled) -> Any:
+    reference = weakref.ref(unscheduled)
+
+    def before_step(*_: Any) -> None:
+        found = reference()
+        if found is not None:
+            found.stepped_directly()
+
+    return before_step

@@ -1,0 +1,113 @@
+"""A DistributedDataParallel around the model: what it does itself, and what it leaves to the schedule.
+
+It may be given, or met in a forward: a user or a framework has put it around a module that is scheduled. Then it is adopted, or refused.
+"""
+
+from typing import Any, Sequence, Set, Tuple
+
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ..errors import ConfigError
+from . import refusals
+from .tracked import Tracked
+
+RIGHT = "allowed: the DistributedDataParallel itself, ScheduledOptimizer(ddp, optimizer)"
+
+
+class _Held(int):
+    """A truth value that an attribute has while it is ours, and what it is for the program (``wanted``): copies have that."""
+
+    wanted: bool
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return bool, (self.wanted,)
+
+
+def _held(value: bool, wanted: bool) -> _Held:
+    held = _Held(value)
+    held.wanted = wanted
+    return held
+
+
+class _RefuseJoin:
+    """In place of ``join_hook``. A copy of the DistributedDataParallel has its own."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._ddp = ddp
+
+    def __call__(self, **_: Any) -> None:
+        raise ConfigError(
+            "join() of a DistributedDataParallel cannot be scheduled; allowed: the same number of iterations on each rank, or policy='off'"
+        )
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return getattr, (self._ddp, "join_hook")
+
+
+class Wrapped:
+    """A DistributedDataParallel whose own reductions are off, also their checks, until :meth:`close`."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self.ddp: Any = ddp
+        self.ddp.join_hook = _RefuseJoin(ddp)
+        if ddp.static_graph:  # else the end of the first backward finishes reductions that have not begun
+            self.ddp._static_graph_delay_allreduce_enqueued = _held(True, self.ddp._static_graph_delay_allreduce_enqueued)
+        self.synchronizing()
+
+    def synchronizing(self) -> bool:
+        """Whether the program wants the backward of this forward to be reduced: by ``no_sync()``, or by the attribute that it sets."""
+        found = self.ddp.require_backward_grad_sync
+        wanted = found.wanted if isinstance(found, _Held) else bool(found)
+        self.ddp.require_backward_grad_sync = _held(False, wanted)
+        return wanted
+
+    def close(self) -> None:
+        """It reduces again."""
+        del self.ddp.join_hook
+        self.ddp.require_backward_grad_sync = self.synchronizing()
+        if self.ddp.static_graph:
+            self.ddp._static_graph_delay_allreduce_enqueued = False
+            self.ddp.register_forward_pre_hook(_Rebuild(), prepend=True)
+
+
+class _Rebuild:
+    """Before the next forward, gives a DistributedDataParallel with a static graph a new reducer, as a copy has one.
+
+    The old one is wrong after backward passes that it did not reduce, as PyTorch's own are within ``no_sync()``.
+    """
+
+    def __call__(self, ddp: Any, *_: Any) -> None:
+        for key, hook in list(ddp._forward_pre_hooks.items()):
+            if hook is self:
+                del ddp._forward_pre_hooks[key]
+        params, sparse = ddp._build_params_for_reducer()
+        ddp._ddp_init_helper(params, sparse, ddp._build_debug_param_to_name_mapping(params), True)
+        ddp.reducer._set_static_graph()
+        ddp.logger._set_static_graph()
+
+
+def has_all(ddp: DistributedDataParallel, tracked: Sequence[Tracked], group: dist.ProcessGroup) -> bool:
+    """Whether it has these parameters, which are scheduled in ``group``; False if it has none of them.
+
+    Raises ConfigError if it has others as well, or cannot leave them to the schedule.
+    """
+    mine = {id(each.param) for each in tracked}
+    ignored: Set[str] = ddp.parameters_to_ignore
+    theirs = {id(param): name for name, param in ddp.module.named_parameters() if param.requires_grad and name not in ignored}
+    if not mine & theirs.keys():
+        return False
+    more = [name for key, name in theirs.items() if key not in mine]
+    less = [each.name for each in tracked if id(each.param) not in theirs]
+    if more or less:
+        what = f"reduces {more[0]!r} as well" if more else f"does not reduce {less[0]!r}"
+        raise ConfigError(f"the DistributedDataParallel around the model {what}; {RIGHT}")
+    refusals.check_ddp(ddp)
+    if dist.get_process_group_ranks(ddp.process_group) != dist.get_process_group_ranks(group):
+        raise ConfigError(f"the DistributedDataParallel around the model is for other ranks; {RIGHT}")
+    return True
+
+
+def unused(ddp: DistributedDataParallel) -> bool:
+    """Whether it allows for parameters without a gradient."""
+    return bool(ddp.find_unused_parameters or ddp.static_graph)

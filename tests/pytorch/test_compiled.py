@@ -1,0 +1,80 @@
+"""Models that torch.compile has traced as a whole: before they are scheduled, after it, and with a DistributedDataParallel around them."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from support.ranks import on_ranks
+from support.training import Scheduled, batches, run, same, step
+
+WIDTH = 24
+ITERATIONS = 6
+
+
+def compiled(model, **options):
+    return torch.compile(model, backend="eager", **options)
+
+
+def compiled_in_place(model, **options):
+    model.compile(backend="eager", **options)
+    return model
+
+
+class Around(Scheduled):
+    """``before`` makes the model that is scheduled, ``after`` the one that trains."""
+
+    def __init__(self, before=lambda model: model, after=lambda model: model, **options):
+        super().__init__(**options)
+        self.before, self.after = before, after
+
+    def wrap(self, model, optimizer, **ddp):
+        _, optimizer = super().wrap(self.before(model), optimizer)
+        self.raw = model
+        return self.after(self.model), optimizer
+
+
+WAYS = {
+    "before": lambda: Around(lambda model: compiled(model, fullgraph=True)),
+    "before, in place": lambda: Around(lambda model: compiled_in_place(model, fullgraph=True)),
+    "before, in a DDP": lambda: Around(lambda model: DistributedDataParallel(compiled(model, fullgraph=True))),
+    "before, of a DDP": lambda: Around(lambda model: compiled(DistributedDataParallel(model))),
+    "before, then a DDP": lambda: Around(lambda model: compiled(model, fullgraph=True), DistributedDataParallel),
+    "after": lambda: Around(after=compiled),
+    "after, in place": lambda: Around(after=compiled_in_place),
+    "after, of a DDP": lambda: Around(DistributedDataParallel, compiled),
+    "after, then a DDP": lambda: Around(after=lambda model: DistributedDataParallel(compiled(model))),
+}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.gain = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, batch):
+        return self.last(torch.tanh(self.first(batch)) * self.gain)
+
+
+def training(method):
+    torch._dynamo.reset()
+    model = Net()
+    forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for batch in batches(ITERATIONS, 4, WIDTH):
+        yield step(forward, optimizer, batch)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@on_ranks(2, timeout=180)
+def test_a_compiled_model(way):
+    same(training, WAYS[way]())
+
+
+@pytest.mark.skipif(torch.__version__ < "2.7", reason="this PyTorch does not give the reason")
+@pytest.mark.parametrize("compile_it", ["compiled", "compiled_in_place"])
+@on_ranks(2, timeout=180)
+def test_a_full_graph_afterwards_is_refused(compile_it):
+    after = {"compiled": compiled, "compiled_in_place": compiled_in_place}[compile_it]
+    with pytest.raises(RuntimeError, match=r"compile the model before ScheduledOptimizer\(model, optimizer\)"):
+        run(training, Around(after=lambda model: after(model, fullgraph=True)))
