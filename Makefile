@@ -21,6 +21,8 @@ TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
 TORCH_WITH := torch,test,report,metrics
+# Packages that train with PyTorch; their tests are skipped without them.
+FRAMEWORKS ?= transformers accelerate lightning lion-pytorch
 
 # MXNet's CUDA build, for the tests of tests/cuda on an emulated CUDA runtime: a requirement for pip.
 CUDA      ?= mxnet-cu112==1.9.1
@@ -65,7 +67,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch cuda test-cuda bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -76,6 +78,7 @@ help:
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        run the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make torch   install only PyTorch, for these tests'
+	@echo 'make frameworks        install $(FRAMEWORKS) too, for the tests with them'
 	@echo "make test-cuda         run the tests of MXNet's CUDA build, in $(CUDA_VENV), on an emulated CUDA runtime"
 	@echo "make cuda    install only MXNet's CUDA build, for these tests"
 	@echo 'make bench   compare methods on a shaped network: three cells, some minutes, needs root'
@@ -124,6 +127,10 @@ torch: $(TORCH_VENV)/.torch
 
 test-torch: $(TORCH_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
+
+# With the PyTorch that is there.
+frameworks: $(TORCH_VENV)/.installed
+	@$(TORCH_PIP) install --no-compile '$(TORCH)' $(FRAMEWORKS)
 
 cuda: $(CUDA_VENV)/.cuda
 
