@@ -102,8 +102,9 @@ class Model:
         exchange = self._exchange
 
         def before_forward(*_: Any) -> None:
-            if self._wrapped is None and DistributedDataParallel._active_ddp_module is not None:
-                self._meet(DistributedDataParallel._active_ddp_module)
+            ddp = DistributedDataParallel._active_ddp_module
+            if ddp is not None and (self._wrapped is None or ddp is not self._wrapped.ddp):
+                self._meet(ddp)
             for each in mine:
                 if each.updating:
                     exchange.release(each)
@@ -111,7 +112,7 @@ class Model:
         return before_forward
 
     def _meet(self, ddp: DistributedDataParallel) -> None:
-        """The program is in the forward of a DistributedDataParallel that was not given."""
+        """The program is in the forward of a DistributedDataParallel that is not the one that leaves its gradients to the schedule."""
         if self._foreign is not None and self._foreign() is ddp:
             return
         if not wrapped.has_all(ddp, self._exchange.tracked, self._group):
@@ -119,6 +120,8 @@ class Model:
             return
         logger.info("a DistributedDataParallel is around the model; it leaves its gradients to the schedule from now on")
         self._before.remove()
+        if self._wrapped is not None:
+            self._wrapped.close()
         self._take(ddp)
         if wrapped.unused(ddp):
             self._exchange.end_round()
@@ -190,6 +193,7 @@ class Model:
         for handle in [self._before, *self._handles]:
             handle.remove()
         if self._wrapped is not None:
+            self._wrapped.ddp.require_forward_param_sync = self._synchronized
             self._wrapped.close()
         self._unscheduled.close()
 

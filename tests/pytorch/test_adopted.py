@@ -106,6 +106,30 @@ def test_the_gradients_are_sent_once():
     assert all(0.95 * payload < each < 1.1 * payload for each in counted), counted
 
 
+@on_ranks(2)
+def test_so_is_the_next_one():
+    """Some frameworks make one each time that they train."""
+
+    def training(method):
+        model = nn.Sequential(nn.Linear(500, 500), nn.Linear(500, 500))
+        forward, optimizer = method.wrap(model, sgd(model))
+        for _ in range(2):
+            for batch in batches(4, 2, 500):
+                yield step(forward, optimizer, batch)
+            getattr(optimizer, "synchronize", int)()
+            with sent() as found:
+                for batch in batches(4, 2, 500):
+                    yield step(forward, optimizer, batch)
+                getattr(optimizer, "synchronize", int)()
+            counted.append(found[0])
+            forward = DistributedDataParallel(model)
+
+    counted = []
+    same(training, Inside(True, unit=100_000), ScheduledDDP(unit=100_000))
+    payload = 4 * 4 * 2 * (500 * 500 + 500)
+    assert all(0.95 * payload < each < 1.1 * payload for each in counted), counted
+
+
 @pytest.mark.parametrize("first", [False, True], ids=["made after", "made before"])
 @on_ranks(2)
 def test_the_way_it_was_made_is_followed(first):
@@ -161,6 +185,10 @@ def test_after_closing_it_reduces_by_itself():
         for batch in batches(ITERATIONS, 4, WIDTH):
             yield step(forward, optimizer, batch)
         method.close()
+        forward.eval()
+        with torch.no_grad():
+            yield forward(torch.ones(4, WIDTH))  # with the buffers of rank 0
+        forward.train()
         for batch in batches(ITERATIONS, 4, WIDTH):
             yield step(forward, inner, batch)
         yield dict(model.named_parameters())
