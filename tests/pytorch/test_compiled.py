@@ -30,8 +30,13 @@ class Around(Scheduled):
 
     def wrap(self, model, optimizer, **ddp):
         _, optimizer = super().wrap(self.before(model), optimizer)
-        self.raw = model
-        return self.after(self.model), optimizer
+        self.raw, self.trained = model, self.after(self.model)
+        return self.trained, optimizer
+
+    def check(self):
+        super().check()
+        for module in self.trained.modules():  # else both reduce
+            assert not isinstance(module, DistributedDataParallel) or not module.require_backward_grad_sync
 
 
 WAYS = {
@@ -43,6 +48,7 @@ WAYS = {
     "after": lambda: Around(after=compiled),
     "after, in place": lambda: Around(after=compiled_in_place),
     "after, of a DDP": lambda: Around(DistributedDataParallel, compiled),
+    "after, with a DDP around it": lambda: Around(after=lambda model: compiled(DistributedDataParallel(model))),
     "after, then a DDP": lambda: Around(after=lambda model: DistributedDataParallel(compiled(model))),
 }
 
