@@ -84,10 +84,11 @@ def check(results, *scheduled, ddp="ddp"):
 
 ACCELERATE = """
     from accelerate import Accelerator
+    from accelerate.optimizer import AcceleratedOptimizer
 
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 
-    def train(name, wrap, clip=None):
+    def train(name, wrap, clip=None, scaler=None):
         random = torch.Generator().manual_seed(accelerator.process_index)
         raw = net()
         model, optimizer = wrap(raw, torch.optim.SGD(raw.parameters(), lr=0.1, momentum=0.9))
@@ -97,7 +98,7 @@ ACCELERATE = """
                 before = sent_so_far(optimizer.optimizer)
             with accelerator.accumulate(model):
                 loss = model(torch.randn(2, WIDTH, generator=random)).square().mean()
-                accelerator.backward(loss)
+                scaler.scale(loss / 2).backward() if scaler else accelerator.backward(loss)
                 if clip and accelerator.sync_gradients:
                     accelerator.clip_grad_norm_(model.parameters(), clip)
                 optimizer.step()
@@ -115,6 +116,14 @@ ACCELERATE = """
     train("before prepare", lambda model, optimizer: accelerator.prepare(model, ScheduledOptimizer(model, optimizer)))
     train("clipped ddp", lambda *both: accelerator.prepare(*both), 0.01)
     train("clipped recipe", recipe, 0.01)
+    for name, end in ("scaled ddp", lambda model, optimizer: optimizer), ("scaled recipe", schedule):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024, growth_interval=3)
+
+        def scaled(model, optimizer):
+            model = accelerator.prepare(model)
+            return model, end(model, AcceleratedOptimizer(optimizer, device_placement=False, scaler=scaler))
+
+        train(name, scaled, scaler=scaler)
     model, optimizer = accelerator.prepare(net(), torch.optim.SGD(net().parameters(), lr=0.1))
     results["after prepare"] = refused(lambda: ScheduledOptimizer(model, optimizer))
 """
@@ -124,6 +133,7 @@ def test_accelerate():
     results = run("accelerate", ACCELERATE, "schedule")
     check(results, "recipe", "before prepare")
     assert results["clipped recipe"][0] == results["clipped ddp"][0] != results["ddp"][0]
+    check(results, "scaled recipe", ddp="scaled ddp")
     assert "optimizer is a framework's AcceleratedOptimizer" in results["after prepare"]
     assert "schedule(model, optimizer)" in results["after prepare"]
 
