@@ -1,4 +1,4 @@
-"""Profiles of MXNet's model zoo: what a job with this model would send, computed from its layers without running it.
+"""Profiles of MXNet's model zoo and of two transformers: what a job with such a model would send, computed from its layers.
 
     python -m benchmarks.profiles resnet50_v1 --compute 0.9 --scale 0.5 --out resnet50-half.json
     python -m benchmarks.profiles vgg16 --compute 0.9 --rho 1 --rate 59MB --out vgg16.json
@@ -23,7 +23,18 @@ from prophet_mx.errors import ProfileError, ProphetError
 from prophet_mx.planning.bound import rho, scaled_to_rho
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 
-STANDARD = ("resnet18_v1", "resnet50_v1", "resnet152_v1", "inceptionv3", "vgg16", "mobilenetv2_1.0")
+STANDARD = (
+    "resnet18_v1",
+    "resnet50_v1",
+    "resnet152_v1",
+    "inceptionv3",
+    "vgg16",
+    "vgg19",
+    "mobilenetv2_1.0",
+    "densenet121",
+    "bert_base",
+    "transformer_base",
+)
 BYTES_PER_ELEMENT = 4
 DECIMALS = 8  # of the times in seconds: enough for any layer, and the files stay small
 
@@ -33,6 +44,8 @@ FEWEST_STEPS = 4
 
 # Operators other than convolution and dense wait for memory. Moving an element costs as much time as some tens of operations.
 FLOPS_PER_ELEMENT = 20
+
+PREFIX = "net_"  # of the zoo's parameters
 
 Shape = Tuple[int, ...]
 
@@ -50,26 +63,25 @@ class Parameter(NamedTuple):
 def build_profile(
     model: str, batch: int = 32, steps: Optional[int] = None, image: Optional[int] = None, compute: float = 1.0
 ) -> GradientProfile:
-    """The profile of a model of MXNet's vision zoo, of which one iteration computes for ``compute`` seconds.
+    """The profile of a model, of which one iteration computes for ``compute`` seconds.
 
     Parameters
     ----------
-    model : a name that ``mxnet.gluon.model_zoo.vision.get_model`` knows.
-    batch : images per iteration and worker; it changes only how compute time divides itself over layers, and little.
+    model : a name that ``mxnet.gluon.model_zoo.vision.get_model`` knows, or one of :data:`benchmarks.transformers.TRANSFORMERS`.
+    batch : images or sentences per iteration and worker; it changes only how compute time divides itself over layers, and little.
     steps : number of steps in which the gradients become ready; None for about one per 12 gradients, at least 4.
     image : height and width of an image, None for the model's usual (299 for Inception, else 224).
 
     Raises
     ------
     ProfileError
-        the zoo has no such model, it does not take such images, or it has fewer operators with parameters than ``steps``.
+        there is no such model, it does not take such images, or it has fewer operators with parameters than ``steps``.
     """
     if batch < 1 or (image is not None and image < 1):
         raise ProfileError(f"batch {batch} and image {image} must be at least 1")
     if not 0 < compute < math.inf:
         raise ProfileError(f"compute time {compute} s must be positive and finite")
-    size = image or (299 if model.lower().startswith("inception") else 224)
-    parameters = _parameters(model, (batch, 3, size, size))
+    parameters = _parameters(model, batch, image)
     if steps is None:
         operators = len({parameter.operator for parameter in parameters})
         steps = min(operators, max(FEWEST_STEPS, round(len(parameters) / GRADIENTS_PER_STEP)))
@@ -84,15 +96,26 @@ def build_profile(
     return replace(profile, gradients=tuple(replace(gradient, ready=time) for gradient, time in zip(gradients, ready)))
 
 
-def _parameters(model: str, data: Shape) -> List[Parameter]:
+def _parameters(model: str, batch: int, image: Optional[int]) -> List[Parameter]:
     import mxnet as mx
 
-    try:
-        # A prefix of its own makes the names independent of what was built before in this process.
-        net = mx.gluon.model_zoo.vision.get_model(model, prefix="net_")
-    except ValueError as error:
-        raise ProfileError(f"MXNet's model zoo has no model {model!r}") from error
-    symbol = net(mx.sym.var("data"))
+    from .transformers import LENGTH, TRANSFORMERS
+
+    data: Shape
+    if model in TRANSFORMERS:
+        if image is not None:
+            raise ProfileError(f"{model} takes sentences, not images")
+        symbol, data = TRANSFORMERS[model](), (batch, LENGTH)
+        learned = set(symbol.list_arguments()) - {"data"}
+    else:
+        try:
+            # A prefix of its own makes the names independent of what was built before in this process.
+            net = mx.gluon.model_zoo.vision.get_model(model, prefix=PREFIX)
+        except ValueError as error:
+            raise ProfileError(f"MXNet's model zoo has no model {model!r}; of transformers there are {', '.join(TRANSFORMERS)}") from error
+        size = image or (299 if model.lower().startswith("inception") else 224)
+        symbol, data = net(mx.sym.var("data")), (batch, 3, size, size)
+        learned = {name for name, parameter in net.collect_params().items() if parameter.grad_req != "null"}
     internals = symbol.get_internals()
     try:
         arguments, outputs, _ = internals.infer_shape(data=data)
@@ -100,7 +123,6 @@ def _parameters(model: str, data: Shape) -> List[Parameter]:
         raise ProfileError(f"{model} does not take images of shape {data}: {str(error).splitlines()[-1]}") from error
     shapes = dict(zip(internals.list_arguments(), arguments))
     shapes.update(zip(internals.list_outputs(), outputs))
-    learned = {name for name, parameter in net.collect_params().items() if parameter.grad_req != "null"}
     return _attribute(json.loads(symbol.tojson())["nodes"], shapes, learned)
 
 
@@ -117,7 +139,8 @@ def _attribute(nodes: List[dict], shapes: Dict[str, Shape], learned: set) -> Lis
         for name in own:
             # A parameter that several operators share is needed by the first, and its gradient complete after the first's.
             if name not in result:
-                result[name] = Parameter(name[len("net_") :], math.prod(shapes[name]), number, 0)
+                short = name[len(PREFIX) :] if name.startswith(PREFIX) else name
+                result[name] = Parameter(short, math.prod(shapes[name]), number, 0)
                 last = name
         flops = _flops(node, inputs, shapes) + waiting
         waiting = 0 if last else flops
@@ -134,6 +157,10 @@ def _flops(node: dict, inputs: List[dict], shapes: Dict[str, Shape]) -> int:
     if node["op"] in ("Convolution", "FullyConnected"):
         weight = shapes[inputs[1]["name"]]  # (outputs, inputs of one output, kernel height, kernel width)
         return 2 * output * math.prod(weight[1:])
+    if node["op"] == "batch_dot":
+        return 2 * output * shapes[inputs[0]["name"] + "_output"][-1]
+    if node["op"] == "Reshape":  # the same bytes under another shape
+        return 0
     return FLOPS_PER_ELEMENT * output
 
 
@@ -162,7 +189,7 @@ def _split(parameters: Sequence[Parameter], steps: int) -> Tuple[Tuple[int, ...]
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.profiles", description=__doc__.splitlines()[0])
-    parser.add_argument("model", help="a name in MXNet's model zoo, or 'standard' for " + ", ".join(STANDARD))
+    parser.add_argument("model", help="a name in MXNet's model zoo, a transformer, or 'standard' for " + ", ".join(STANDARD))
     parser.add_argument("--out", required=True, metavar="FILE", help="file to write; with 'standard', a directory")
     parser.add_argument("--batch", type=count, default=32, help="images per iteration (default 32)")
     parser.add_argument("--image", type=count, help="height and width of an image (default: the model's usual)")

@@ -1,4 +1,4 @@
-"""The profiles that ship with prophet_mx: models of MXNet's zoo, to predict with before any job of one's own has run.
+"""The profiles that ship with prophet_mx: models of MXNet's zoo and two transformers, to predict with before any job of one's own has run.
 
 ``python -m benchmarks.profiles standard`` computes them from the models' layers. Sizes are those of float32; compute times are shares of
 one second, to be scaled to what an iteration takes on the machines of the user.

@@ -18,6 +18,10 @@ KNOWN = {
     "vgg16": (138.36, 32),
     "mobilenetv2_1.0": (3.50, None),
     "alexnet": (61.10, 16),
+    "densenet121": (7.98, 364),
+    "vgg19": (143.67, 38),
+    "bert_base": (110.11, None),  # with the heads of its pretraining
+    "transformer_base": (63.08, None),
 }
 
 
@@ -77,6 +81,7 @@ def test_what_the_zoo_cannot_do_is_a_profile_error():
         dict(model="alexnet", steps=0),
         dict(model="inceptionv3", image=32),
         dict(model="alexnet", batch=0),
+        dict(model="bert_base", image=224),
         dict(model="alexnet", compute=float("nan")),
     ):
         with pytest.raises(ProfileError):

@@ -7,7 +7,15 @@ from prophet_mx.profiling.model_profiles import model_names, model_profile
 
 
 @pytest.mark.parametrize(
-    "name, model", [("vgg16", "vgg16"), ("ResNet-50", "resnet50_v1"), ("mobilenet_v2", "mobilenetv2_1.0"), ("v", "vgg16")]
+    "name, model",
+    [
+        ("vgg16", "vgg16"),
+        ("ResNet-50", "resnet50_v1"),
+        ("mobilenet_v2", "mobilenetv2_1.0"),
+        ("i", "inceptionv3"),
+        ("BERT", "bert_base"),
+        ("DenseNet-121", "densenet121"),
+    ],
 )
 def test_a_model_is_found_as_people_write_its_name(name, model):
     profile = model_profile(name)
@@ -16,7 +24,7 @@ def test_a_model_is_found_as_people_write_its_name(name, model):
 
 @pytest.mark.parametrize(
     "name, allowed",
-    [("resnet", "resnet152_v1, resnet18_v1, resnet50_v1"), ("bert", ", ".join(model_names())), ("", "inceptionv3, "), ("-", "inc")],
+    [("resnet", "resnet152_v1, resnet18_v1, resnet50_v1"), ("gpt", ", ".join(model_names())), ("", "bert_base, "), ("-", "bert")],
 )
 def test_a_name_of_no_model_or_of_several_is_refused_with_those_that_there_are(name, allowed):
     with pytest.raises(ProfileError) as caught:
