@@ -63,6 +63,14 @@ compute_seconds = number(parse_time, 1e-9, 1e6, "a time from 1 ns to 1e6 s such 
 message_bytes = number(partial(parse_size, zero=True), 0, 1e6, "a size from 0 to 1 MB such as 200")
 
 
+def compute_time(text: str) -> float:
+    """A compute time with its unit: a number alone may be meant in milliseconds as well as in seconds."""
+    seconds = compute_seconds(text)
+    if text.strip()[-1:].isalpha():
+        return seconds
+    raise argparse.ArgumentTypeError(not_allowed(repr(text), f"a time with its unit, such as {text.strip()}ms or {text.strip()}s"))
+
+
 def listed(convert: Callable[[str], T]) -> Callable[[str], List[T]]:
     """Values with commas between them."""
     return lambda text: [convert(part.strip()) for part in text.split(",")]

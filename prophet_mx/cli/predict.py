@@ -5,7 +5,7 @@ import json
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..simulation.cluster import PLAIN, Cluster
-from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, Prediction, UsefulRates, predict_cluster, useful_rates
+from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, WORST, Prediction, UsefulRates, predict_cluster, useful_rates
 from ..simulation.verdict import described, facts, verdict, where
 from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, Question, add_options, line, read, write_csv
 
@@ -20,7 +20,9 @@ The words:
   rho    time to send an iteration's gradients / time to compute it; scheduling helps most near 1
   stall  the part of an iteration in which a worker waits for the network and computes nothing
   gain   how much faster an iteration is than with plain dist_sync. A gain below {MARGIN:.0%} counts as
-         none: predictions are wrong by up to that much
+         none: most predictions are wrong by less, and single ones by up to {WORST:.0%}
+  server how many times its share the busiest server carries. A whole gradient is on one server, so
+         that scheduling can help even where rho is small
 
 {EXPLAINED}
 

@@ -14,12 +14,12 @@ from ..profiling.compute_times import complete
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.model_profiles import model_names, model_profile
 from ..quantities import format_rate
-from ..simulation.cluster import MAX_MACHINES, PLAIN, Cluster
+from ..simulation.cluster import MAX_MACHINES, MESSAGE_COSTS, PLAIN, Cluster
 from ..simulation.predict import load_costs
 from ..simulation.simulator import POLICIES, Result
 from ..simulation.verdict import milliseconds
 from ..sizes import COPY_BYTES
-from .arguments import checked, choice, compute_seconds, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
+from .arguments import checked, choice, compute_time, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
 
 EXPLAINED = """\
 columns:
@@ -37,8 +37,9 @@ iteration time of one worker and one server on one machine is close to the compu
 Bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
 about 94% of an Ethernet link's nominal rate. PROPHET_BANDWIDTH means something else: the rate of
 one worker to one server. A worker and a server on one machine count as two machines. Messages
-cost nothing unless options or --costs set their cost; 'python -m benchmarks.validate_simulator
---fit' writes such a file. With --jitter, more than 8 workers are simulated as 8 groups."""
+cost what jobs on the project's testbed were fitted with; an optimizer on the servers adds to
+--server-time. 'python -m benchmarks.validate_simulator --fit' writes a file for --costs. With
+--jitter, more than 8 workers are simulated as 8 groups."""
 
 EXIT_CODES = """\
 exit codes:
@@ -49,13 +50,26 @@ exit codes:
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
 WIDTHS = (14, 12, 7, 7, 10, 10, 7, 7)
 WARMUP = 5  # iterations before those that are measured
+_DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
-# the option --costs decides.
+# the option --costs decides, or else what measured jobs were fitted with.
 _COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
     ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
     ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
-    ("--message-time", "message_seconds", cost_seconds, "TIME", "time a worker takes to send a message, and to receive one (default: 0)"),
-    ("--server-time", "server_message_seconds", cost_seconds, "TIME", "time a server takes for each message (default: 0)"),
+    (
+        "--message-time",
+        "message_seconds",
+        cost_seconds,
+        "TIME",
+        f"time a worker takes to send a message, and to receive one (default: {_DEFAULT_MESSAGE:.0f}us)",
+    ),
+    (
+        "--server-time",
+        "server_message_seconds",
+        cost_seconds,
+        "TIME",
+        f"time a server takes for each message (default: {_DEFAULT_SERVER:.0f}us)",
+    ),
     ("--server-rate", "server_rate", link_rate, "RATE", "bytes that a server handles per second, such as 1GB/s (default: no limit)"),
     (
         "--jitter",
@@ -192,7 +206,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     add = job.add_argument
     add(
         "--compute",
-        type=compute_seconds,
+        type=compute_time,
         metavar="TIME",
         help="compute time of an iteration, without communication, such as 250ms (default: from the profile, or estimated from it)",
     )
@@ -218,7 +232,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
-    add("--costs", metavar="FILE", help="JSON file of these costs (default: none); the options below override it")
+    add("--costs", metavar="FILE", help="JSON file of these costs; the options below override it")
     for option, field, kind, unit, meaning in _COSTS:
         add(option, dest=field, type=kind, metavar=unit, help=meaning)
     add("--copy-whole", action="store_true", help="copy gradients and values as a whole, not slice by slice")
@@ -235,7 +249,7 @@ def read(arguments: argparse.Namespace) -> Question:
         another option is not allowed.
     """
     profile, compute = _job(arguments)
-    costs: Dict[str, Any] = load_costs(arguments.costs) if arguments.costs else {}
+    costs: Dict[str, Any] = {**MESSAGE_COSTS, **(load_costs(arguments.costs) if arguments.costs else {})}
     costs.update({field: getattr(arguments, field) for _, field, *_ in _COSTS if getattr(arguments, field) is not None})
     if "server_rate" in costs:
         costs["server_byte_seconds"] = 1 / costs.pop("server_rate")

@@ -16,6 +16,8 @@ from ..profiling.gradient_profile import GradientProfile
 from ..sizes import COPY_BYTES, Traffic
 
 MAX_CLASSES = 8  # of workers, with jitter
+# What a message costs where computing was emulated and the network real (seconds): fitted by benchmarks/validate_simulator.py.
+MESSAGE_COSTS = {"message_seconds": 130e-6, "server_message_seconds": 65e-6}
 PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1  # server of a unit that is split evenly over all servers
 ELEMENT_BYTES = 4
@@ -191,6 +193,16 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
     units = make_units(profile, cluster.servers, unit, bigarray, grouped=policy != PLAIN and POLICIES[policy].groups)
     return in_total_order(units, profile, rate * cluster.servers)
+
+
+def busiest_share(units: Sequence[Unit], servers: int) -> float:
+    """Bytes of the server that has most of these units / mean bytes of a server."""
+    loads = [0.0] * servers
+    for unit in units:
+        if unit.server != SPREAD:
+            loads[unit.server] += unit.bytes
+    everywhere = sum(unit.bytes for unit in units if unit.server == SPREAD)
+    return (max(loads) * servers + everywhere) / (sum(loads) + everywhere)
 
 
 def check_units(units: Sequence[Unit], profile: GradientProfile, servers: int) -> None:

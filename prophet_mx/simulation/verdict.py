@@ -7,6 +7,7 @@ from ..quantities import format_rate
 from .cluster import PLAIN, Cluster
 from .predict import MARGIN, Prediction, UsefulRates
 
+CROWDED = 1.5  # times its share that a server carries: its link is then what the job waits for, rather than all links
 MOSTLY = 0.5  # share of an iteration: workers that wait longer would gain more by less traffic
 LESS_TRAFFIC = "less traffic (fp16, larger batches, gradient compression), more servers or a faster network"
 
@@ -28,7 +29,8 @@ def verdict(prediction: Prediction) -> Verdict:
     if gain < MARGIN:
         return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
-    text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast."
+    text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast"
+    text += _default(prediction) + "."
     left = prediction.stall(best) / prediction.seconds[best]
     if left > MOSTLY:
         text += f" Workers still wait for the network {left:.0%} of the time: {LESS_TRAFFIC} would gain more."
@@ -54,19 +56,35 @@ def _obstacle(prediction: Prediction) -> str:
 
 
 def facts(prediction: Prediction) -> List[str]:
-    """What the verdict rests on, a line each: rho, stall, gain."""
+    """What the verdict rests on, a line each: rho, stall, gain; and the busiest server, where that is why plain dist_sync is slow."""
     best, bound = prediction.best, prediction.bound
     plain, fastest = prediction.seconds[PLAIN], prediction.seconds[best]
     stall = f"stall  {_share(prediction.stall(PLAIN), plain)} of an iteration with plain dist_sync"
     if best != PLAIN:
         stall += f", {_share(prediction.stall(best), fastest)} with {best}"
-    gain = f"gain   {plain / fastest:.2f} times as fast with {best}; " if best != PLAIN and fastest else "gain   "
+    gain = f"gain   {plain / fastest:.2f} times as fast with {best}{_default(prediction)}; " if best != PLAIN and fastest else "gain   "
     most = f"{plain / bound:.2f} times is the most that any order of sending can give ({milliseconds(bound)})" if bound else "none"
     rho = (
         f"rho    {prediction.rho:.3g}: an iteration sends for {milliseconds(prediction.communication)} "
         f"and computes for {milliseconds(prediction.compute)}"
     )
-    return [rho, stall, gain + most]
+    return [rho, stall, gain + most, *_crowd(prediction)]
+
+
+def _default(prediction: Prediction) -> str:
+    """The speed with the policy that a job has without a setting, if another is the best."""
+    if prediction.best == DEFAULT or DEFAULT not in prediction.results:
+        return ""
+    return f", and {prediction.speedup(DEFAULT):.2f} times with {DEFAULT}, the default"
+
+
+def _crowd(prediction: Prediction) -> List[str]:
+    """Why scheduling can gain even where all links together have time to spare."""
+    shares, best = prediction.busiest, prediction.best
+    if best == PLAIN or shares[PLAIN] < CROWDED:
+        return []
+    line = f"server the busiest carries {shares[PLAIN]:.1f} times its share with plain dist_sync, which keeps each small gradient on one; "
+    return [line + f"with {best} {shares[best]:.1f} times"]
 
 
 def _share(part: float, whole: float) -> str:

@@ -6,7 +6,10 @@ import json
 import pytest
 
 from benchmarks import processor, rate_change, validate_simulator
+from benchmarks.comparison.results import Files
 from benchmarks.validate_simulator import predict, read
+from prophet_mx.simulation.cluster import MESSAGE_COSTS
+from prophet_mx.simulation.predict import MARGIN, WORST
 
 CELL = "resnet18_v1,workers=2,servers=1,rho=1,compute=0.2,rate=1Gbit"
 OTHER = "mobilenetv2_1.0,workers=4,servers=2,rho=1,compute=0.2,rate=0.5Gbit"
@@ -134,3 +137,12 @@ def test_the_table_of_processor_time_has_a_column_per_method():
     assert lines[0].endswith("| p3 | fifo |") and lines[2] == "| **workers** | all | **50** | **10** |"
     assert lines[3:5] == ["| | copies | 30 | 10 |", "| | messages | 20 | 0 |"]
     assert "| **servers** | all | **0** | **1** |" in lines and "| time / bound | | 1.250 | 1.100 |" in lines
+
+
+def test_what_predict_says_of_its_errors_and_of_messages_is_what_was_measured():
+    published = Files.published("simulator")
+    with open(published.data, encoding="utf-8") as file:
+        errors = [abs(float(row["error"])) for row in csv.DictReader(file) if row["costs"] == "fitted"]
+    assert max(errors) <= WORST and sum(error < MARGIN for error in errors) > len(errors) / 2
+    fitted = json.loads(published.about.read_text(encoding="utf-8"))["costs"]
+    assert set(fitted) == set(MESSAGE_COSTS) and all(1 / 2 < MESSAGE_COSTS[name] / fitted[name] < 2 for name in fitted)

@@ -76,6 +76,27 @@ def test_json_without_a_compute_time(file):
     assert only["verdict"]["helps"] and only["verdict"]["gain"] == pytest.approx(found["rows"][1]["speedup"] - 1)
 
 
+def test_messages_have_a_cost_unless_options_say_otherwise(file):
+    """Without one, policies that send many small messages look better than they are."""
+    call = ["predict", "--model", "resnet50", "--compute", "100ms", "--bandwidth", "9.4Gbit", "--workers", "8", "--no-range"]
+    usual, free = cli(*call).stdout, cli(*call, "--message-time", "0", "--server-time", "0").stdout
+    assert "Scheduling helps: with prophet an" in usual
+    [sentence] = re.findall(r"Scheduling helps: with priority an .*", free)
+    gains = {line.split()[0]: line.split()[-1] for line in free.splitlines() if line.endswith(tuple("0123456789"))}
+    assert sentence.endswith(f"{gains['priority']} times as fast, and {gains['prophet']} times with prophet, the default.")
+    assert f"\n  gain   {gains['priority']} times as fast with priority, and {gains['prophet']} times with prophet, the default; " in free
+
+
+def test_a_gain_at_a_small_rho_is_explained():
+    found = cli(
+        "predict", "--model", "mobilenet", "--compute", "250ms", "--bandwidth", "7Gbit", "--workers", 64, "--policy", "prophet", *SHORT
+    )
+    assert re.search(r"\n  rho    0\.06\d", found.stdout) and re.search(r"with prophet .*, 1\.\d\d times as fast", found.stdout)
+    assert re.search(r"\n  server the busiest carries \d\.\d times its share with plain dist_sync, which keeps each small", found.stdout)
+    even = cli("predict", "--model", "vgg16", "--compute", "250ms", "--bandwidth", "7Gbit", "--policy", "prophet", *SHORT)
+    assert "server the busiest" not in even.stdout
+
+
 @pytest.mark.parametrize(
     "text, part",
     [

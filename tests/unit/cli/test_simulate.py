@@ -7,6 +7,7 @@ import pytest
 from prophet_mx.errors import ConfigError
 from prophet_mx.profiling.compute_times import with_compute
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
+from prophet_mx.simulation.cluster import MESSAGE_COSTS
 from prophet_mx.simulation.simulator import POLICIES, Cluster, simulate
 from support.commands import cli
 from support.profiles import network_like
@@ -43,7 +44,7 @@ def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
     assert lines[1].split() == ["policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup"]
     rows = list(csv.DictReader(target.read_text().splitlines()))
     assert [row["policy"] for row in rows] == list(POLICIES) * 4
-    expected = simulate(network_like(), Cluster(118e6, workers=2, servers=1), "prophet")
+    expected = simulate(network_like(), Cluster(118e6, workers=2, servers=1, **MESSAGE_COSTS), "prophet")
     assert float(rows[3]["seconds"]) == expected.seconds
     assert lines[5].split() == [
         "prophet",
