@@ -16,7 +16,7 @@ from ..quantities import format_rate
 from ..runtime import start_thread
 from .endpoint_server import POLL_SECONDS, EndpointServer, QuietHandler
 
-__all__ = ["Metrics", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]
+__all__ = ["Metrics", "PlainIterations", "Sample", "ScalarLogger", "between", "first_unit", "line", "set_up_logging", "utilisation"]
 
 logger = logging.getLogger("prophet_mx")
 
@@ -101,9 +101,12 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
     over units, from ready to released); ``first_wait_seconds`` (mean, from ready to answered of the most urgent unit);
     ``first_ahead_bytes`` (mean, unanswered on its link when that became ready: what was in front of it); ``utilisation`` (share of
     the link used while there was something to send, 0 to 1); ``link_rate`` (bytes/s to a server, mean over the servers, as measured last).
+
+    Where the counters have ``iterations``, these are counted: those whose gradients have begun to become ready. The caller may be ahead of
+    them by as many as MXNet's engine lets it.
     """
 
-    iterations = max(1, later.iteration - earlier.iteration)
+    iterations = max(1, done(earlier, later))
     state = _grown(earlier.state, later.state)
     first = first_unit(state)
     return {
@@ -115,6 +118,13 @@ def between(earlier: Sample, later: Sample) -> Dict[str, float]:
         "utilisation": utilisation(state["links"]),
         "link_rate": sum(link["rate"] for link in state["links"]) / max(1, len(state["links"])),
     }
+
+
+def done(earlier: Sample, later: Sample) -> int:
+    """How many iterations there were from one sample to a later one."""
+    if "iterations" in earlier.state and "iterations" in later.state:
+        return int(later.state["iterations"] - earlier.state["iterations"])
+    return later.iteration - earlier.iteration
 
 
 def _grown(earlier: Dict[str, Any], later: Dict[str, Any]) -> Dict[str, Any]:
@@ -181,17 +191,50 @@ class Metrics:
         now = time.monotonic()
         due = self._logged is None or number - self._logged.iteration >= self._every
         if self._every and due:
-            sample = Sample(now, number, counting.snapshot())
-            if self._logged is not None:
-                logger.info("%s", line(self._logged, sample))
-            self._logged = sample
+            self._log(Sample(now, number, counting.snapshot()))
         if self._endpoint is not None:
             self._endpoint.iteration(now, number, counting)
+
+    def _log(self, sample: Sample) -> None:
+        """Write a line, unless the caller is so far ahead that fewer iterations have passed than a line is about."""
+        if self._logged is not None:
+            if done(self._logged, sample) < self._every:
+                return
+            logger.info("%s", line(self._logged, sample))
+        self._logged = sample
 
     def close(self) -> None:
         """End the endpoint; may be called again."""
         if self._endpoint is not None:
             self._endpoint.close()
+
+
+class PlainIterations:
+    """Log lines about the iterations of a store that schedules nothing: only their time is known, as its caller's pushes show it. Called by
+    the thread that pushes.
+
+    A caller that runs ahead of MXNet's engine is timed right only over many iterations.
+    """
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._number = 0
+        self._pushed: Set[Any] = set()  # keys, in this iteration
+        self._logged: Optional[Tuple[float, int]] = None  # when the line before was written, at the beginning of which iteration
+
+    def pushed(self, key: Any) -> None:
+        """The caller pushes this key: if it has in this iteration already, the next one begins."""
+        if self._number and key not in self._pushed:
+            self._pushed.add(key)
+            return
+        self._number, self._pushed = self._number + 1, {key}
+        now, before = time.monotonic(), self._logged
+        if before is not None:
+            if self._number - before[1] < self._every:
+                return
+            seconds = (now - before[0]) / (self._number - before[1])
+            logger.info("iterations %d to %d: %.1f ms each, not scheduled", before[1], self._number, 1e3 * seconds)
+        self._logged = (now, self._number)
 
 
 class Endpoint:

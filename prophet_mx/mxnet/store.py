@@ -13,7 +13,7 @@ from mxnet.kvstore import KVStore
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, not_allowed
-from ..monitoring.metrics import set_up_logging
+from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
@@ -87,6 +87,7 @@ class WrappedStore(KVStore):
         self._shifted = False  # whether a text key has another number than without the wrapper
         self._mode = Mode.UNMET if is_synchronous(self) else Mode.PLAIN
         self._refused = ""  # why nothing may be sent
+        self._plain_iterations = PlainIterations(self._config.log_every) if self._config.log_every else None  # used without a path
         if path is None:
             level = logging.INFO if self._config.policy == "off" else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
@@ -310,6 +311,10 @@ class WrappedStore(KVStore):
         if self._mode is Mode.UNMET:
             self._meet(key)
         self._check_refused()
+        if self._path is None and self._plain_iterations is not None:
+            first = key[0] if isinstance(key, (list, tuple)) and key else key
+            if isinstance(first, (str, int)):  # MXNet refuses what is not
+                self._plain_iterations.pushed(first)
         return self._path
 
     def _check_refused(self) -> None:

@@ -1,5 +1,7 @@
 """What is not scheduled: other versions of MXNet, stores that are not dist_sync's, MXNet's own P3. It behaves as without the wrapper."""
 
+import re
+
 from support.cluster import run_cluster
 
 REASON = "gradient traffic is not scheduled: "
@@ -35,6 +37,32 @@ def test_another_mxnet_is_refused_and_trains_unscheduled_with_the_policy_off():
     [worker] = run_cluster(OTHER_VERSION, 1, 1).workers
     assert "refused: MXNet 1.8.0 is installed, but prophet_mx supports only the engine layout of MXNet 1.9.x" in worker.output
     assert "PROPHET_POLICY=off" in worker.output and "policy {'policy': 'off'}" in worker.output
+
+
+OFF = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"))
+keys, out = list("abc"), [mx.nd.zeros((9,)) for _ in range(3)]
+kv.init(keys, out)
+for step in range(12):
+    if step % 2:
+        kv.pushpull(keys, out, out=out)
+    else:
+        for key, value in zip(keys, out):
+            kv.push(key, value)
+            kv.pull(key, value)
+mx.nd.waitall()
+print("statistics", kv.stats())
+"""
+
+
+def test_with_the_policy_off_iterations_are_timed():
+    for worker in run_cluster(OFF, 2, 1, env={"PROPHET_POLICY": "off", "PROPHET_LOG_EVERY": "5"}).workers:
+        lines = re.findall(r"prophet_mx INFO: iterations (\d+) to (\d+): [\d.]+ ms each, not scheduled", worker.output)
+        assert lines == [("1", "6"), ("6", "11")], worker.output
+        assert "statistics {'policy': 'off'}" in worker.output and said(worker) == ["the policy is off"]
 
 
 # Updates of whole numbers add up to the same in any order.

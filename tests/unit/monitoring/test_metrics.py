@@ -7,7 +7,7 @@ import threading
 import time
 import urllib.request
 from contextlib import ExitStack
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import psutil
 import pytest
@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from prophet_mx import Config, ConfigError, KVStoreError, ScheduledKVStore
 from prophet_mx.launcher.launch import free_port
 from prophet_mx.monitoring import endpoint_server
-from prophet_mx.monitoring.metrics import SET_LINES, KeySets, Metrics, Sample, ScalarLogger, between, line, set_up_logging
+from prophet_mx.monitoring.metrics import SET_LINES, KeySets, Metrics, PlainIterations, Sample, ScalarLogger, between, line, set_up_logging
 from support.scalars import scalars_in
 
 prometheus = pytest.importorskip("prometheus_client")
@@ -63,6 +63,33 @@ def test_what_happened_between_two_samples():
     shown = line(earlier, later)
     assert shown.startswith("iterations 5 to 15: 200.0 ms each, 0.00 MB in 2 units and 1 blocks")
     assert shown.endswith("links 75% used, 16 Mbit/s each")
+
+
+def test_a_caller_that_runs_ahead_does_not_change_the_time_of_an_iteration(caplog):
+    """Its iteration number says how many it has asked for, not how many have passed."""
+    caplog.set_level(logging.INFO, "prophet_mx")
+    metrics, clock = Metrics(Config(log_every=10), 0), Mock()
+    ahead = {1: (0.0, 0), 11: (0.02, 2), 17: (0.8, 15), 27: (0.81, 16), 31: (1.5, 29)}  # caller's iteration: when, iterations that began
+    for number, (seconds, passed) in ahead.items():
+        clock.monotonic.return_value = seconds
+        with patch("prophet_mx.monitoring.metrics.time", clock):
+            metrics.iteration(number, Mock(snapshot=lambda passed=passed: state(iterations=passed)))
+    lines = [record.message.partition(" each")[0] for record in caplog.records]
+    assert lines == ["iterations 1 to 17: 53.3 ms", "iterations 17 to 31: 50.0 ms"]
+
+
+def test_iterations_of_a_store_that_schedules_nothing_are_timed(caplog):
+    caplog.set_level(logging.INFO, "prophet_mx")
+    plain, clock = PlainIterations(5), Mock()
+    with patch("prophet_mx.monitoring.metrics.time", clock):
+        for step in range(12):
+            for place, key in enumerate(("a", 3, "b") if step % 2 else ("b", 3, "a")):
+                clock.monotonic.return_value = 0.25 * step + 0.01 * place
+                plain.pushed(key)
+    assert [record.message for record in caplog.records] == [
+        "iterations 1 to 6: 250.0 ms each, not scheduled",
+        "iterations 6 to 11: 250.0 ms each, not scheduled",
+    ]
 
 
 @given(st.integers(0, 3), st.floats(0, 1e3), st.floats(0, 1e9))
