@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 from . import bytescheduler, policies
-from .errors import ConfigError, not_allowed
+from .errors import ConfigError, meant, not_allowed
 from .machine import MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 from .sizes import LARGEST_UNIT, MAX_BYTES
@@ -32,7 +32,7 @@ def _off(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _choice(*names: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if str(value).lower() not in names:
-            raise ValueError("not one of the names")
+            raise ValueError("not one of the names" + meant(str(value).lower(), names))
         return str(value).lower()
 
     return parse
@@ -200,7 +200,7 @@ class Config:
 
 
 def _unknown(name: str, value: Any, known: List[str]) -> ConfigError:
-    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; the settings are {', '.join(known)}")
+    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx{meant(name, known)}; the settings are {', '.join(known)}")
 
 
 def shown(value: Any) -> str:

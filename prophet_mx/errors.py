@@ -1,6 +1,7 @@
 """Every error that prophet_mx raises on purpose derives from :class:`ProphetError`; and the words of those about a value."""
 
-from typing import Any, Type
+from difflib import get_close_matches
+from typing import Any, Iterable, Type
 
 
 class ProphetError(Exception):
@@ -57,6 +58,16 @@ def not_allowed(what: str, allowed: str, why: str = "") -> str:
     'warmup=0 is not allowed; allowed: a whole number from 1'
     """
     return f"{what} is not allowed{why}; allowed: {allowed}"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """What may have been meant by a word that is not known; nothing if none is like it.
+
+    >>> meant("predcit", ["launch", "predict"]), meant("train", ["launch", "predict"])
+    ("; did you mean 'predict'?", '')
+    """
+    near = get_close_matches(word, list(known), 1, 0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def need_whole(name: str, value: Any, low: int, high: Any = None, unit: str = "", error: Type[ProphetError] = ConfigError) -> None:

@@ -1,24 +1,19 @@
 """The command ``prophet-mx launch``."""
 
 import argparse
-import os
 import shlex
 import sys
 from contextlib import ExitStack
-from functools import partial
-from typing import Callable, Dict, List, Sequence
+from typing import Dict, List, Sequence
 
-from ..errors import LaunchError, not_allowed
-from ..launcher.console import LAUNCHER, Console, LogFolder, Sink, terminal_size
+from ..launcher.console import LAUNCHER, Console, LogFolder, Sink
 from ..launcher.environment import LISTEN_VARIABLE
-from ..launcher.hosts import Host, parse_host_list, parse_hosts
 from ..launcher.launch import run_plans
-from ..launcher.plans import GRACE, MAX_PROCESSES, PlannedProcess, plan_hosts, plan_job
-from ..launcher.processes import label_of
-from ..launcher.ssh import Ssh, name_of, parse_variables, shown
-from .arguments import checked, duration, port, whole
+from ..launcher.plans import PlannedProcess
+from ..launcher.ssh import shown
+from .arguments import whole
+from .job import add_job_options, planner
 
-MAX_GPUS = 64
 MAX_RESTARTS = 1000
 
 _EPILOG = """\
@@ -63,6 +58,8 @@ checkpoint; the scripts of the examples do so with --load-epoch auto.
 worker sees GPUs 0 to N-1, the second the next N, and each counts its own GPUs from 0. If
 the variable is already set (for hosts: with --env), the workers share the GPUs in its list.
 
+Settings (PROPHET_*) are checked before anything starts.
+
 exit codes:
   0        all workers ended with 0
   N        the first process that failed ended with N, or signal N - 128 killed it
@@ -87,26 +84,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     )
     add = parser.add_argument
     add(
-        "-n",
-        "--workers",
-        type=whole(MAX_PROCESSES),
-        metavar="N",
-        help="number of workers (default: 2; with -H or --hostfile the number of slots)",
-    )
-    add(
-        "-s",
-        "--servers",
-        type=whole(MAX_PROCESSES),
-        metavar="N",
-        help="number of servers (default: 1; with -H or --hostfile one for each host with a worker)",
-    )
-    add(
-        "--schedule",
-        action="store_true",
-        help="wrap every dist_sync store that COMMAND creates in a ScheduledKVStore, without a change to the script",
-    )
-    add("--gpus-per-worker", type=whole(MAX_GPUS), metavar="N", help="give each worker N GPUs of its host for itself")
-    add(
         "--restarts",
         type=whole(MAX_RESTARTS, low=0),
         default=0,
@@ -114,46 +91,13 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         help="start the job again, up to N times, if it ended with 75 or lost a process (default: 0)",
     )
     add("--log-dir", metavar="FOLDER", help="also write the output of each process to a file in this folder, such as worker-0.log")
-    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time, restarts included (default: never)")
-    add(
-        "--grace",
-        type=duration,
-        default=GRACE,
-        metavar="SECONDS",
-        help=f"time to end between SIGTERM and SIGKILL, and for scheduler and servers after the last worker (default: {GRACE:g})",
-    )
-    add(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="set a variable for all processes; without a value, to its value here (may be repeated)",
-    )
-    add("--port", type=port, metavar="N", help="the scheduler's port (default: one that is free on this machine)")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
-    add(
-        "-H",
-        "--hosts",
-        type=checked(parse_host_list),
-        metavar="HOST[:N],...",
-        help="run the job on these hosts over ssh, with up to N workers on each (default: 1)",
-    )
-    add("--hostfile", metavar="FILE", help="run the job on the hosts in this file over ssh")
-    add(
-        "--ssh-option",
-        action="append",
-        default=[],
-        metavar="OPTION",
-        help="an option for 'ssh -o', such as Port=2222, User=train or IdentityFile=key (may be repeated)",
-    )
-    add("--chdir", metavar="FOLDER", help="the folder on the hosts to run COMMAND in (default: the current folder)")
-    add("--python", metavar="PATH", help="the Python with prophet_mx on the hosts (default: the path of this Python)")
-    add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
+    add_job_options(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    plan = _planner(arguments)
+    plan = planner(arguments)
     plans = plan()
     if arguments.dry_run:
         for line in _commands(plans):
@@ -173,57 +117,6 @@ def _run(arguments: argparse.Namespace) -> int:
         again = [plan] * arguments.restarts
         result = run_plans(plans, again=again, timeout=arguments.timeout, grace=arguments.grace, sink=sink, capture=False, signals=True)
     return result.exit_code
-
-
-def _planner(arguments: argparse.Namespace) -> Callable[[], List[PlannedProcess]]:
-    """What plans one start of the job.
-
-    Raises LaunchError if an argument is wrong; what the plan itself finds wrong is raised by the first call of what is returned.
-    """
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
-    if not command:
-        raise LaunchError("no command given; allowed: a program and its arguments after '--', as in '-- python train.py'")
-    env = {**_terminal(arguments.workers or 2), **parse_variables(arguments.env, os.environ)}
-    more = {"env": env, "schedule": arguments.schedule, "gpus_per_worker": arguments.gpus_per_worker, "port": arguments.port}
-    if arguments.hosts is None and arguments.hostfile is None:
-        for name in ("ssh_option", "chdir", "python"):
-            value = getattr(arguments, name)
-            if value:
-                option = f"--{name.replace('_', '-')} {value if isinstance(value, str) else value[0]}"
-                raise LaunchError(not_allowed(option, "with -H HOST,HOST or --hostfile FILE", " for a job on this machine"))
-        return partial(plan_job, command, arguments.workers or 2, arguments.servers or 1, **more)
-    if arguments.hosts is not None and arguments.hostfile is not None:
-        raise LaunchError(f"-H and --hostfile {arguments.hostfile} both name hosts; allowed: one of them")
-    hosts = arguments.hosts or _hosts_of(arguments.hostfile)
-    ssh = Ssh(tuple(arguments.ssh_option), arguments.python or sys.executable, arguments.chdir or os.getcwd())
-
-    def plan() -> List[PlannedProcess]:
-        plans = plan_hosts(command, hosts, ssh, arguments.workers, arguments.servers, grace=arguments.grace, **more)
-        name_of(hosts[0], ssh.options)  # ssh has not been asked yet whether it takes the options, if the addresses are known
-        return plans
-
-    return plan
-
-
-def _hosts_of(path: str) -> List[Host]:
-    """The hosts of a host file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
-    except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is not a text file"
-        raise LaunchError(
-            f"--hostfile {path} cannot be read ({why}); give a file with a line such as 'gpu1 slots=2' for each host"
-        ) from None
-    return parse_hosts(text, path)
-
-
-def _terminal(workers: int) -> Dict[str, str]:
-    """The size for progress bars, which cannot ask a pipe: what is left beside the longest label."""
-    if not sys.stdout.isatty():
-        return {}
-    columns, lines = terminal_size()
-    return {"COLUMNS": str(max(columns - len(f"[{label_of('worker', workers - 1)}] "), 1)), "LINES": str(lines)}
 
 
 def _commands(plans: Sequence[PlannedProcess]) -> List[str]:

@@ -10,15 +10,14 @@ import io
 import os
 import signal
 import sys
-from difflib import get_close_matches
 from importlib import import_module
-from typing import Any, Iterable, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, List, NoReturn, Optional, Sequence, Tuple
 
 from .. import __version__
-from ..errors import ProphetError
+from ..errors import ProphetError, meant
 from ..runtime import EXIT_USAGE
 
-COMMANDS = ("doctor", "predict", "launch", "report", "simulate")  # in the order in which a new user needs them
+COMMANDS = ("doctor", "predict", "launch", "compare", "report", "simulate")  # in the order in which a new user needs them
 
 _EPILOG = """\
 examples:
@@ -54,16 +53,6 @@ class Parser(argparse.ArgumentParser):
                 self.error(f"{value!r} needs the compiled part of prophet_mx, which is missing: 'prophet-mx doctor' says how to install it")
             self.error(f"no command {value!r}" + (meant(value, action.choices) or f"; commands: {', '.join(action.choices)}"))
         super()._check_value(action, value)
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """What may have been meant by a word that is not known; nothing if none is like it.
-
-    >>> meant("predcit", ["launch", "predict"]), meant("train", ["launch", "predict"])
-    ("; did you mean 'predict'?", '')
-    """
-    near = get_close_matches(word, list(known), 1, 0.75)
-    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def parser() -> Parser:

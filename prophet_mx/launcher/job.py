@@ -11,6 +11,7 @@ a process ends with another code           all others are ended                 
                                                                                  75: PROPHET_STALL_ABORT passed
 SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed   128 + the signal's number (Ctrl-C: 130)
 ``timeout`` passes                         all are ended                         124
+``until`` says so                          all are ended                         0
 ========================================== ===================================== ==========================================
 
 The second of these rows can be followed by another start (``restarts``): if the code is 75, or the process was lost
@@ -30,7 +31,7 @@ import signal
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import LaunchError
 from ..runtime import EXIT_STALLED, EXIT_TIMEOUT
@@ -122,8 +123,8 @@ class Job:
         if spec is not None and isinstance(process, RemoteProcess):
             process.say(spec)
 
-    def wait(self, timeout: Optional[float], since: float) -> None:
-        """Until every process has ended, of itself or because the job was ended ``timeout`` seconds after ``since``."""
+    def wait(self, timeout: Optional[float], since: float, until: Optional[Callable[[], bool]] = None) -> None:
+        """Until every process has ended, of itself or because the job was ended: ``timeout`` seconds after ``since``, or by ``until``."""
         give_up_at = None if timeout is None else since + timeout
         while any(process.returncode is None for process in self._processes):
             self._read(TICK)
@@ -133,6 +134,8 @@ class Job:
                 self._end(128 + self._signals[0], received(self._signals[0]))
             if give_up_at is not None and now >= give_up_at:
                 self._end(EXIT_TIMEOUT, f"the job had not ended after {timeout:g} s")
+            if until is not None and self._kill_at is None and until():
+                self._end(0, "all that was asked for is done")
             if self._workers_ended_at is not None and now >= self._workers_ended_at + self._grace:
                 self._end(0, "")
             if self._kill_at is not None and (now >= self._kill_at or len(self._signals) > 1):

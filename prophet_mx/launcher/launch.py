@@ -81,15 +81,18 @@ def run_plans(
     sink: Optional[Sink] = None,
     capture: bool = True,
     signals: bool = False,
+    until: Optional[Callable[[], bool]] = None,
 ) -> JobResult:
     """Run the processes that :mod:`prophet_mx.launcher.plans` gives; the other parameters are those of :func:`run_job`.
+
+    The job is ended, with 0, once ``until`` says so; it is asked all the time, in this thread.
 
     ``again`` has a function for each restart that is allowed, which plans it when it is due: with another port, because on a host that
     was cut off something of the lost job may live on and still know the old one.
     """
     began = time.monotonic()
     with _caught_signals(signals) as seen:
-        result = _run(plans, Job(sink, capture, grace, seen), timeout, began)
+        result = _run(plans, Job(sink, capture, grace, seen), timeout, began, until)
         for number, plan in enumerate(again):
             if not result.lost or seen:
                 break
@@ -99,14 +102,16 @@ def run_plans(
             if seen:
                 return replace(result, exit_code=128 + seen[0], reason=received(seen[0]), lost=False)
             try:
-                result = _run(plan(), Job(sink, capture, grace, seen), timeout, began)
+                result = _run(plan(), Job(sink, capture, grace, seen), timeout, began, until)
             except LaunchError as error:
                 _say(sink, f"the job cannot be started again: {error}")
                 break
         return result
 
 
-def _run(plans: Sequence[PlannedProcess], job: Job, timeout: Optional[float], began: float) -> JobResult:
+def _run(
+    plans: Sequence[PlannedProcess], job: Job, timeout: Optional[float], began: float, until: Optional[Callable[[], bool]]
+) -> JobResult:
     """One start of a job, from the first process to the last."""
     opened: Dict[Host, int] = {}
     try:
@@ -121,7 +126,7 @@ def _run(plans: Sequence[PlannedProcess], job: Job, timeout: Optional[float], be
                 if opened[plan.host] % AT_ONCE == 0:
                     time.sleep(1)
             job.start(plan.role, plan.index, plan.command, own, plan.spec)
-        job.wait(timeout, began)
+        job.wait(timeout, began, until)
     finally:
         job.close()
     return job.result()

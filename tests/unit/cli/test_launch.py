@@ -42,6 +42,30 @@ def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_
     assert all(part in done.stderr for part in parts), done.stderr
 
 
+@pytest.mark.parametrize(
+    "name, value, parts",
+    [
+        ("PROPHET_POLICY", "pfo", ["PROPHET_POLICY='pfo' is not allowed (not one of the names)", "allowed: one of fifo, ", "off"]),
+        ("PROPHET_POLICY", "prophit", ["PROPHET_POLICY='prophit' is not allowed (not one of the names; did you mean 'prophet'?)"]),
+        ("PROPHET_POLCY", "off", ["PROPHET_POLCY='off' is not a setting of prophet_mx; did you mean 'PROPHET_POLICY'?"]),
+        ("PROPHET_TIMELINE", "/no/such/folder/trace.json", ["PROPHET_TIMELINE=", "its folder does not exist"]),
+    ],
+)
+def test_a_wrong_setting_starts_nothing(name, value, parts, monkeypatch):
+    for arguments in (["--env", f"{name}={value}"], []):
+        done = cli("launch", "--dry-run", *arguments, "--", "true")
+        assert (done.returncode, done.stdout) == (2, "") and len(done.stderr.splitlines()) == 1
+        assert done.stderr.startswith("prophet-mx launch: error: ") and all(part in done.stderr for part in parts), done.stderr
+        monkeypatch.setenv(name, value)
+
+
+def test_a_folder_on_other_hosts_need_not_exist_here(tmp_path):
+    (tmp_path / "hosts").write_text("a address=10.0.0.1\n")
+    more = ["--env", "PROPHET_TIMELINE=/no/such/folder/trace.json"]
+    done = cli("launch", "--hostfile", tmp_path / "hosts", "--dry-run", *more, "--", "true")
+    assert done.returncode == 0 and "/no/such/folder/trace.json" in done.stdout, done.stderr
+
+
 def test_a_port_that_is_taken_is_refused():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
