@@ -17,7 +17,7 @@ SAME = 0.02  # share of a number, or points of a percentage: what differs by les
 PART_WORDS = {
     "backward": "backward: gradients are made and sent",
     "stalled": "stalled: forward waits for the first layer",
-    "arriving": "arriving: forward runs as far as values have arrived",
+    "arriving": "arriving: forward runs as far as values have arrived, or waits for them",
     "compute": "compute: all values have arrived",
 }
 STAGE_WORDS = {
@@ -76,7 +76,7 @@ def straggler(job: TracedJob) -> str:
     names = ", ".join(map(rank_of, slow))
     are, who = ("is a straggler", "it") if len(slow) == 1 else ("are stragglers", rank_of(job.slowest))
     return (
-        f"{_which(job, names)} {are}: {who} computes for {ms(job.slowest.computing)} of an iteration, "
+        f"{_which(job, names)} {are}: {who} computes for at least {ms(job.slowest.computing)} of an iteration, "
         f"{job.delay:.2f} times as long as most of the others, which wait for it."
     )
 
@@ -90,14 +90,17 @@ def _which(job: TracedJob, sentence: str) -> str:
 def hints(job: TracedJob) -> List[Hint]:
     """What to do about the stall."""
     found = []
+    left = job.seconds - job.bound >= LITTLE * job.seconds
     if job.stragglers:
         found.append(Hint("No order of sending makes a slow worker faster: look at its machine, its data and its batch size."))
-    if job.middle(lambda worker: worker.utilisation) > BUSY:
-        found.append(Hint("The links are busy nearly all the time: fewer bytes, more servers or a faster network help, and nothing else."))
-    elif job.seconds - job.bound >= LITTLE * job.seconds:
+    if left:
         found.append(Hint("Time is left to gain: check that all gradients are scheduled, and that large ones are cut."))
     elif job.stalls[1] < LITTLE * job.seconds:
         found.append(Hint("Computing is the limit: the network hides behind it."))
+    elif job.middle(lambda worker: worker.utilisation) > BUSY:
+        found.append(Hint("The links are busy nearly all the time: fewer bytes, more servers or a faster network help, and nothing else."))
+    else:
+        found.append(Hint("No order of sending shortens the rest of the stall: fewer bytes, more servers or a faster network do."))
     lost = sum(worker.trace.lost for worker in job.workers)
     if lost:
         found.append(Hint(f"{lost} events were lost: some times are missing.", "docs/timeline.md", "Crashes, full disks, size"))
@@ -174,6 +177,7 @@ def _worker(name: str, job: TracedJob, worker: Figures) -> Tuple[str, Tuple[str,
     cells = (
         ms(worker.seconds),
         ms(worker.computing),
+        ms(worker.part("arriving")),
         f"{ms(stalled)} ({stalled / worker.seconds:.0%})",
         ms(worker.first_wait("answer")),
         f"{worker.utilisation:.0%}",

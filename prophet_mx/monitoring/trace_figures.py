@@ -104,13 +104,8 @@ class Figures:
 
     @property
     def computing(self) -> float:
-        """The median time of an iteration in which the worker can compute: all of it but the time stalled. It is longest on the worker that
-        the others wait for."""
-        return self.middle([iteration.seconds - iteration.parts["stalled"] for iteration in self.iterations])
-
-    @property
-    def surely_computing(self) -> float:
-        """The median time of an iteration in which the worker has all that it needs. While values arrive it may compute or wait."""
+        """The median time of an iteration in which the worker has all that it needs: the least that it computes. While values arrive it may
+        compute or wait. It is longest on the worker that the others wait for."""
         return self.middle([iteration.parts["backward"] + iteration.parts["compute"] for iteration in self.iterations])
 
     def part(self, name: str) -> float:
@@ -313,7 +308,7 @@ def _name(names: Sequence[str]) -> str:
 def least_seconds(figures: Figures) -> float:
     """The lower bound of a worker's iteration, from its own sizes, ready times and measured rate: what no order of sending beats. How much
     of forward a worker does while values arrive is not known; none of it is counted, so that the bound is rather too low than too high."""
-    profile, rate, compute = _profile(figures), _rate(figures), figures.surely_computing
+    profile, rate, compute = _profile(figures), _rate(figures), figures.computing
     if compute <= profile.step_times()[-1] or rate <= 0:
         return figures.seconds
     return min(figures.seconds, lower_bound(with_compute(profile, compute), rate))
