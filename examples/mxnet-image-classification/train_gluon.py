@@ -172,7 +172,7 @@ def parse_args():
 def main():
     args = parse_args()
     kv = training.create_store(args)
-    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period)
+    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period, args.keep)
     resume(args, checkpoints)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     job = Training(args, kv, train.batches)

@@ -57,7 +57,7 @@ def main():
     if args.on_workers:
         training.update_on_workers()
     kv = training.create_store(args)
-    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period)
+    checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period, args.keep)
     resume(args, checkpoints)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     module = make_module(args, checkpoints)

@@ -302,6 +302,29 @@ def save(prefix, epoch, workers, saved=None):
             Path(f"{own}-{epoch:04d}.params").write_text(f"by {workers}")
 
 
+def test_old_checkpoints_go_once_enough_later_ones_are_complete(tmp_path):
+    """At every moment, so that a job that is killed then can go on."""
+    prefix, others = str(tmp_path / "model"), ["other-0001.params", "model-symbol.json", "model-12.params"]
+    for name in others:
+        (tmp_path / name).write_text("")
+
+    def write(rank, epoch):
+        with checkpoint.Checkpoints(prefix, rank, 2, keep=2).writing(epoch) as own:
+            for kind in ("params", "states"):
+                Path(f"{own}-{epoch:04d}.{kind}").write_text("")
+
+    for epoch in range(1, 7):
+        for rank in (1, 0) if epoch % 2 else (0, 1):
+            write(rank, epoch)
+            assert epoch < 4 or checkpoint.Checkpoints(prefix, rank, 2).newest() in (epoch - 1, epoch)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *others,
+        *(f"model{rank}-000{epoch}.{kind}" for rank in ("", "-1") for epoch in (5, 6) for kind in ("params", "states")),
+        *("model-0004.params", "model-0004.states", "model-0004.workers"),  # rank 0 wrote epoch 6 before rank 1 did
+        *("model-0005.workers", "model-0006.workers"),
+    }
+
+
 def resumed(prefix, workers):
     """The epoch after which each of so many workers goes on with --load-epoch auto; its files are those before."""
     before = {path: path.read_text() for path in Path(prefix).parent.iterdir()}

@@ -14,10 +14,11 @@ from .options import AUTO, OptionError
 
 
 class Checkpoints:
-    """The checkpoints under ``prefix`` (None: there are none) of the worker ``rank`` of so many ``workers``."""
+    """The checkpoints under ``prefix`` (None: there are none) of the worker ``rank`` of so many ``workers``. A worker deletes its own files
+    of an epoch once ``keep`` later ones have been saved by all workers (None: never)."""
 
-    def __init__(self, prefix, rank, workers, period=1):
-        self.prefix, self.rank, self.workers, self.period = prefix, rank, workers, period
+    def __init__(self, prefix, rank, workers, period=1, keep=None):
+        self.prefix, self.rank, self.workers, self.period, self.keep = prefix, rank, workers, period, keep
         if prefix is not None:
             os.makedirs(os.path.dirname(prefix) or ".", exist_ok=True)
 
@@ -45,6 +46,24 @@ class Checkpoints:
             for file in sorted(os.listdir(own), key=lambda file: file.endswith(".params")):
                 os.replace(os.path.join(own, file), os.path.join(folder, file))
         logging.info("Saved checkpoint to %s-%04d.params", self.own(), epochs)
+        self._prune()
+
+    def _prune(self):
+        """Delete this worker's files of the epochs that are no longer needed. Without its parameters an epoch does not count, so they go
+        first: a job that is killed here leaves nothing that looks like a checkpoint."""
+        complete = [epochs for epochs in self._epochs() if self._complete(epochs, self.workers)]
+        if self.keep is None or len(complete) < self.keep:
+            return
+        folder, name = os.path.split(self.own())
+        pattern = re.compile(re.escape(name) + r"-(\d{4,})\.(\w+)")
+        matches = filter(None, map(pattern.fullmatch, os.listdir(folder or ".")))
+        old = [match for match in matches if int(match.group(1)) < complete[-self.keep]]
+        for match in sorted(old, key=lambda match: match.group(2) != "params"):
+            os.remove(os.path.join(folder, match.group()))
+
+    def _complete(self, epochs, workers):
+        """Whether so many workers have all saved this epoch."""
+        return all(os.path.exists(f"{self._of(rank)}-{epochs:04d}.params") for rank in range(workers))
 
     def find(self, epochs):
         """The prefix of the files to resume from: this worker's, or else rank 0's.
@@ -77,7 +96,7 @@ class Checkpoints:
         """
         for epochs in reversed(self._epochs()):
             saved_by = self._saved_by(epochs)
-            if not all(os.path.exists(f"{self._of(rank)}-{epochs:04d}.params") for rank in range(saved_by)):
+            if not self._complete(epochs, saved_by):
                 continue  # the job was killed at this epoch
             if saved_by < self.workers:
                 raise OptionError(

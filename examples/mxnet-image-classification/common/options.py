@@ -141,6 +141,12 @@ def _add_checkpoints(parser):
     )
     group.add_argument("--save-period", type=number(int, 1), default=1, help="epochs between two checkpoints")
     group.add_argument(
+        "--keep",
+        type=number(int, 1),
+        metavar="N",
+        help="delete checkpoints once N later ones are complete on all workers (default: keep all)",
+    )
+    group.add_argument(
         "--load-epoch",
         type=epoch_or_auto,
         metavar="N",
