@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
+from .alone import expect_store
 from .api import replace_create
 
 logger = logging.getLogger("prophet_mx")
@@ -23,6 +24,7 @@ _made = 0  # stores of this process that were wrapped
 
 def install() -> None:
     """From now on ``mx.kvstore.create`` wraps every store whose traffic can be scheduled; calling this again changes nothing."""
+    expect_store()
     if not replace_create("_prophet_mx", _wrapping):
         return
     if os.environ.get("DMLC_ROLE") == "worker" and multiprocessing.parent_process() is None:

@@ -16,6 +16,7 @@ from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from .alone import expect_store, store_made
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
 from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
 from .data_path import ScheduledPath
@@ -26,6 +27,8 @@ from .negotiation import negotiate, text_may_come
 from .slice_optimizer import may_know_numbers, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
+
+expect_store()
 
 COMPRESSION_FACTOR = {"none": 1, "2bit": 16}
 
@@ -73,6 +76,7 @@ class WrappedStore(KVStore):
             path.start()
         self._take_over(kv._given_back() if isinstance(kv, WrappedStore) else kv)
         if "dist" in self.type:
+            store_made()
             refuse_another()
         self._path = path
         if notes and self.rank == 0:
