@@ -118,7 +118,7 @@ def scaled(rows: Sequence[JobRow]) -> str:
     if not ranges:
         return "Models are not scaled, and nothing is emulated but the network."
     parts = [_scaled(name, found[0].model_megabytes or 0, [row.megabytes or 0 for row in found]) for name, found in ranges.items()]
-    return f"Computing is emulated, and the models' gradients are scaled to the cells: {', '.join(parts)} per iteration."
+    return f"Computing is emulated, and gradients are resized to suit the links: {', '.join(parts)} per iteration."
 
 
 def scaling(profile: str, model_megabytes: float, megabytes: Sequence[float]) -> str:
@@ -171,11 +171,13 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
 
 
 def _rank(ours: str, cells: int, same: int, slower: Sequence[str]) -> str:
-    text = (
-        f"- Of {_number(cells, 'cell')}, {ours} is the fastest in {cells - same - len(slower)}, within measurement error of the fastest "
-        f"in {same}"
-    )
-    return text + (f", and slower in {len(slower)}: {'; '.join(slower)}." if slower else ", and slower in none.")
+    fastest = cells - same - len(slower)
+    if fastest == cells:
+        return f"- {ours} was fastest in " + (f"all {cells} cells." if cells > 1 else "the one cell with others to compare.")
+    counts = ((fastest, "fastest"), (same, "as fast as the fastest, within measurement error,"), (len(slower), "slower"))
+    parts = [f"{what} in {count}" for count, what in counts if count]
+    listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+    return f"- Of {_number(cells, 'cell')}, {ours} was {listed}" + (f": {'; '.join(slower)}." if slower else ".")
 
 
 def _range(values: Sequence[float]) -> str:

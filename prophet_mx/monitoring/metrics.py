@@ -34,7 +34,7 @@ class _WhenUnhandled(logging.StreamHandler):  # type: ignore[type-arg]    # gene
 
 
 def set_up_logging(config: Config) -> None:
-    """Set the logger ``prophet_mx`` to ``log_level``. Lines of statistics that a setting asks for are shown in any case.
+    """Set the logger ``prophet_mx`` to ``log_level``. Lines of statistics that a setting asks for are always shown.
 
     Without either setting nothing changes: the program configures its own logging.
     """

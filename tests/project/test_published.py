@@ -239,7 +239,7 @@ def test_mxnet_and_pytorch_stand_beside_each_other(checkout):
     publish.fill(checkout)
     page = (checkout / "docs" / "some.md").read_text()
     assert f"{head} 310 (2.07) | 200 (1.33) | 165 (1.10) |" in page
-    assert "the models' gradients are scaled to the cells: ResNet-50" in page
+    assert "gradients are resized to suit the links: ResNet-50" in page
     assert "results/frameworks-mxnet/table.md" in page and "results/frameworks-pytorch/table.md" in page
 
 
