@@ -12,6 +12,42 @@ An extension is a .pyx file of _ext/, with the files that it includes from the f
 extensions may use. All know posix.pxd: threads and the clock.
 """
 
+import os
+import sys
+from importlib.util import find_spec
+
+
+def _use_installed() -> None:
+    """Take the compiled part from the package that pip has installed: Python was started in a checkout that was not compiled in place, and
+    the checkout hides that package. Both must declare the same.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        there is no such package, or it is of another version.
+    """
+    why = "it is neither compiled in place nor installed: pip install . in the folder of prophet_mx"
+    for folder in filter(os.path.isdir, (os.path.join(entry or os.curdir, "prophet_mx", "_core") for entry in sys.path)):
+        if os.path.samefile(folder, os.path.dirname(__file__)):
+            continue
+        if _declared(folder) == _declared(os.path.dirname(__file__)):
+            __path__.append(folder)
+            return
+        why = f"that in {folder} is of another version: pip install it again, or start Python outside of the checkout"
+    raise ModuleNotFoundError(
+        f"the compiled part of prophet_mx is missing in {os.path.dirname(__file__)}, and {why}", name=__name__ + ".alarm"
+    )
+
+
+def _declared(folder: str) -> bytes:
+    """What the compiled part in a folder has, as its stubs say."""
+    with open(os.path.join(folder, "__init__.pyi"), "rb") as file:
+        return file.read()
+
+
+if find_spec(__name__ + ".alarm") is None:
+    _use_installed()
+
 from .alarm import alarm
 from .drain import POLL_TIMES, tcp_sample
 from .engine import (

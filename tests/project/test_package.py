@@ -93,6 +93,23 @@ def test_without_mxnet_the_store_says_what_to_install(published):
     assert "pip install mxnet==1.9.1 'numpy<1.24'" in message and "pip install mxnet-cu112==1.9.1 'numpy<1.24'" in message
 
 
+def test_a_checkout_that_is_not_compiled_takes_the_compiled_part_of_the_installed_package(published, tmp_path):
+    """Python started in a checkout finds that one first."""
+    checkout, python = tmp_path / "checkout", published / "venv/bin/python"
+    shutil.copytree(str(ROOT / "prophet_mx"), str(checkout / "prophet_mx"), ignore=NOT_SOURCE)
+    ask = "from prophet_mx import _core; print(_core.Scheduler.__name__, _core.__file__)"
+    done = commands.run(python, "-c", ask, cwd=checkout, package=False, expect=0)
+    assert done.stdout.split() == ["Scheduler", str(checkout / "prophet_mx/_core/__init__.py")]
+    with open(checkout / "prophet_mx/_core/__init__.pyi", "a") as file:
+        file.write("# another version\n")
+    done = commands.run(python, "-c", ask, cwd=checkout, package=False, expect=1)
+    assert "is of another version: pip install it again" in done.stderr.splitlines()[-1]
+    done = commands.run(
+        sys.executable, "-I", "-S", "-c", f"import sys; sys.path = [{str(checkout)!r}, *sys.path]; {ask}", package=False, expect=1
+    )
+    assert "is neither compiled in place nor installed" in done.stderr.splitlines()[-1]
+
+
 def test_the_console_script(published):
     """With a stand-in for MXNet: the command itself never imports it."""
     (published / "mxnet.py").write_text("raise SystemExit('mxnet was imported')\n")
