@@ -27,6 +27,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "predict_cluster", "Prediction", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.verdict", ("verdict", "Verdict")),
+    ("prophet_mx.simulation.collectives", ("predict_ring", "RingPrediction")),
     ("prophet_mx.profiling.model_profiles", ("model_names", "model_profile")),
     ("prophet_mx.profiling.compute_times", ("estimated_compute",)),
     ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")),

@@ -5,13 +5,19 @@ import json
 from typing import Any, Dict, List, Optional, Tuple
 
 from ..simulation.cluster import PLAIN, Cluster
+from ..simulation.collectives import STARTUP
 from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, WORST, Prediction, UsefulRates, predict_cluster, useful_rates
 from ..simulation.verdict import described, facts, verdict, where
+from . import all_reduce
+from .arguments import cost_seconds
 from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, Question, add_options, line, read, write_csv
 
 _EPILOG = f"""\
 example, a model with a built-in profile, on a network of 10 Gbit/s:
   prophet-mx predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8
+
+example, a PyTorch job:
+  prophet-mx predict --model bert --compute 250ms --bandwidth 10Gbit --workers 8 --all-reduce
 
 example, a profile that a job saved with PROPHET_PROFILE=job.json, at two bandwidths:
   prophet-mx predict --profile job.json --bandwidth 10Gbit,25Gbit --workers 4
@@ -42,10 +48,25 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     parser.add_argument(
         "--no-range", action="store_true", help="skip the search for bandwidths at which scheduling pays, which takes a few seconds"
     )
+    add = parser.add_argument_group("all-reduce").add_argument
+    add(
+        "--all-reduce",
+        action="store_true",
+        help="predict a PyTorch job of --workers ranks with DistributedDataParallel and with ScheduledOptimizer",
+    )
+    add(
+        "--startup",
+        type=cost_seconds,
+        default=STARTUP,
+        metavar="TIME",
+        help=f"time of a tiny all-reduce while others are under way (default: {1e6 * STARTUP:.0f}us, gloo's over TCP)",
+    )
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.all_reduce:
+        return all_reduce.run(arguments)
     question = read(arguments)
     if not arguments.json:
         print(question.sentence)

@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError
 from ..policies import OFF
@@ -53,7 +53,7 @@ WARMUP = 5  # iterations before those that are measured
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
 # the option --costs decides, or else what measured jobs were fitted with.
-_COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
+COSTS: Tuple[Tuple[str, str, Callable[[str], float], str, str], ...] = (
     ("--rtt", "rtt", cost_seconds, "TIME", "round trip of the idle network (default: 0)"),
     ("--overhead", "message_bytes", message_bytes, "BYTES", "bytes of a message on the wire besides its payload (default: 0)"),
     (
@@ -130,11 +130,16 @@ def line(cells: Sequence[str]) -> str:
 
 
 def write_csv(command: str, path: str, rows: Sequence[Answer]) -> int:
-    """Write the table to a file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
+    """Write the table to a file, as :func:`write_rows` does."""
+    return write_rows(command, path, [row.values() for row in rows])
+
+
+def write_rows(command: str, path: str, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Write rows to a CSV file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(rows[0].values()), lineterminator="\n")
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(row.values() for row in rows)
+    writer.writerows(rows)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text.getvalue())
@@ -166,11 +171,7 @@ class Question:
     @property
     def sentence(self) -> str:
         """The job, in a sentence."""
-        profile = self.profile
-        return (
-            f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, {profile.total_bytes / 1e6:.1f} MB; "
-            f"compute {milliseconds(profile.compute_seconds)}, {self.compute}"
-        )
+        return job_sentence(self.profile, self.compute)
 
     def as_dict(self, rows: Sequence[Answer]) -> Dict[str, Any]:
         """For JSON, with the rows of the answer: seconds, bytes/s."""
@@ -180,6 +181,14 @@ class Question:
             "compute_seconds": self.profile.compute_seconds,
             "rows": [row.values() for row in rows],
         }
+
+
+def job_sentence(profile: GradientProfile, compute: str) -> str:
+    """A job, in a sentence; ``compute`` says where its compute times come from."""
+    return (
+        f"{profile.name}: {len(profile.gradients)} gradients in {len(profile.steps)} steps, {profile.total_bytes / 1e6:.1f} MB; "
+        f"compute {milliseconds(profile.compute_seconds)}, {compute}"
+    )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -233,7 +242,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
     add("--costs", metavar="FILE", help="JSON file of these costs; the options below override it")
-    for option, field, kind, unit, meaning in _COSTS:
+    for option, field, kind, unit, meaning in COSTS:
         add(option, dest=field, type=kind, metavar=unit, help=meaning)
     add("--copy-whole", action="store_true", help="copy gradients and values as a whole, not slice by slice")
 
@@ -248,9 +257,9 @@ def read(arguments: argparse.Namespace) -> Question:
     ConfigError
         another option is not allowed.
     """
-    profile, compute = _job(arguments)
+    profile, compute = job_of(arguments)
     costs: Dict[str, Any] = {**MESSAGE_COSTS, **(load_costs(arguments.costs) if arguments.costs else {})}
-    costs.update({field: getattr(arguments, field) for _, field, *_ in _COSTS if getattr(arguments, field) is not None})
+    costs.update({field: getattr(arguments, field) for _, field, *_ in COSTS if getattr(arguments, field) is not None})
     if "server_rate" in costs:
         costs["server_byte_seconds"] = 1 / costs.pop("server_rate")
     if arguments.copy_whole:
@@ -264,7 +273,8 @@ def read(arguments: argparse.Namespace) -> Question:
     return Question(profile, compute, clusters, list(dict.fromkeys(arguments.policy)), effort)
 
 
-def _job(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
+def job_of(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
+    """The profile that the options name, with compute times, and where these come from, in words. Raises as :func:`read`."""
     if arguments.model is None:
         if not os.path.exists(arguments.profile) and arguments.profile in model_names():
             raise ProfileError(

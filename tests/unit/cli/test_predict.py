@@ -97,6 +97,22 @@ def test_a_gain_at_a_small_rho_is_explained():
     assert "server the busiest" not in even.stdout
 
 
+def test_all_reduce_is_compared_with_ddp_and_its_best_buckets(tmp_path):
+    call = ["predict", "--model", "resnet50", "--compute", "150ms", "--size", "0.1753", "--bandwidth", "956Mbit", "--all-reduce"]
+    done = cli(*call, "--csv", tmp_path / "table.csv")
+    assert done.returncode == 0, done.stderr
+    first, words, table = done.stdout.split("\n\n")
+    assert first.startswith("resnet50_v1: 193 gradients") and words.startswith(
+        "2 ranks, all-reduce, links of 956 Mbit/s\n  Scheduling helps"
+    )
+    assert re.search(r"\n  rho    1: .*\n  bound  150\.?\d* ms: .*\n  tuned  .* bucket_cap_mb=\d", words), words
+    rows = json.loads(cli(*call, "--json").stdout)["rows"]
+    assert [row["method"] for row in rows] == [line.split("  ")[0] for line in table.splitlines()[1:]]
+    assert [{key: str(value) for key, value in row.items()} for row in rows] == list(csv.DictReader((tmp_path / "table.csv").open()))
+    fast = cli(*call[:-3], "--bandwidth", "100Gbit", "--startup", "20us", "--workers", 4, "--all-reduce").stdout
+    assert "  Scheduling gains next to nothing: with ScheduledOptimizer" in fast and "tuned" not in fast
+
+
 @pytest.mark.parametrize(
     "text, part",
     [

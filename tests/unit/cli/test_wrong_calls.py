@@ -66,6 +66,11 @@ predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs three.json
     server_message_seconds, server_byte_seconds, jitter, straggler, copy_rate, copy_chunk
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --csv no/such/folder/out.csv
     prophet-mx predict: error: argument --csv: 'no/such/folder/out.csv' is not allowed; allowed: a file in a folder that exists ...
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --servers 2
+    prophet-mx predict: error: --servers is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
+    --startup
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --workers 1
+    prophet-mx predict: error: ranks=1 is not allowed; allowed: a whole number from 2
 predict --profile none.json --bandwidth 10Gbit
     prophet-mx predict: error: cannot read the profile 'none.json': No such file or directory
 predict --profile vgg16 --bandwidth 10Gbit

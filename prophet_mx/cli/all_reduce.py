@@ -1,0 +1,101 @@
+"""``predict --all-reduce``: what ScheduledOptimizer would give a PyTorch job, in words and as a table."""
+
+import argparse
+import json
+from typing import Any, Dict, List, Tuple
+
+from ..errors import ConfigError
+from ..planning.bound import ring_rate
+from ..quantities import format_rate
+from ..simulation.collectives import DDP, SCHEDULED, RingPrediction, predict_ring
+from ..simulation.predict import MARGIN
+from ..simulation.simulator import POLICIES
+from ..simulation.verdict import milliseconds
+from .question import COSTS, job_of, job_sentence, write_rows
+
+HEADINGS = ("method", "bandwidth", "ranks", "ms", "bound", "ratio", "speedup")
+WIDTHS = (20, 12, 7, 10, 10, 7, 7)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the answer; the exit code of the command."""
+    _check(arguments)
+    profile, compute = job_of(arguments)
+    found = [
+        (bandwidth, ranks, predict_ring(profile, bandwidth, ranks, arguments.startup))
+        for ranks in arguments.workers
+        for bandwidth in arguments.bandwidth
+    ]
+    rows = [row for bandwidth, ranks, prediction in found for row in _rows(bandwidth, ranks, prediction)]
+    if arguments.json:
+        about = {"profile": profile.name, "compute": compute, "compute_seconds": profile.compute_seconds, "rows": rows}
+        print(json.dumps(about, indent=1))
+    else:
+        print(job_sentence(profile, compute))
+        for bandwidth, ranks, prediction in found:
+            print(f"\n{ranks} ranks, all-reduce, links of {format_rate(bandwidth)}\n  " + "\n  ".join(words(prediction)))
+        print("\n" + "\n".join(map(_line, [HEADINGS, *map(_cells, rows)])))
+    return write_rows("predict", arguments.csv, rows) if arguments.csv else 0
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    """ConfigError if an option is given that has no meaning here."""
+    given = [option for option, field, *_ in COSTS if getattr(arguments, field) is not None]
+    given += ["--costs"] if arguments.costs else []
+    given += ["--servers"] if arguments.servers else []
+    given += ["--copy-whole"] if arguments.copy_whole else []
+    given += ["--policy"] if arguments.policy != list(POLICIES) else []
+    if given:
+        raise ConfigError(
+            f"{given[0]} is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers, --startup"
+        )
+    for ranks in arguments.workers:
+        ring_rate(1.0, ranks)  # raises where there are too few
+
+
+def words(prediction: RingPrediction) -> List[str]:
+    """Whether scheduling helps, and what that rests on, a line each."""
+    ddp, own, best = prediction.seconds[DDP], prediction.seconds[SCHEDULED], prediction.best_ddp
+    tuned = prediction.seconds[best]
+    shown = f"with ScheduledOptimizer an iteration takes {milliseconds(own)} instead of {milliseconds(ddp)}"
+    if ddp < (1 + MARGIN) * own:
+        verdict = f"Scheduling gains next to nothing: {shown}."
+    else:
+        verdict = f"Scheduling helps: {shown}, {ddp / own:.2f} times as fast as with DistributedDataParallel."
+    sends, computes = milliseconds(prediction.communication), milliseconds(prediction.compute)
+    lines = [
+        verdict,
+        f"rho    {prediction.rho:.3g}: an iteration sends for {sends} and computes for {computes}",
+        f"bound  {milliseconds(prediction.bound)}: the least with any order of sending",
+    ]
+    if best != DDP:
+        size = best.split()[1]
+        lines.append(
+            f"tuned  {milliseconds(tuned)} with DistributedDataParallel and bucket_cap_mb={size}, {tuned / own:.2f} times the time of "
+            "ScheduledOptimizer"
+        )
+    return lines
+
+
+def _rows(bandwidth: float, ranks: int, prediction: RingPrediction) -> List[Dict[str, Any]]:
+    return [
+        {
+            "method": method,
+            "bandwidth": bandwidth,
+            "ranks": ranks,
+            "seconds": seconds,
+            "bound": prediction.bound,
+            "ratio": seconds / prediction.bound,
+            "speedup": prediction.seconds[DDP] / seconds,
+        }
+        for method, seconds in prediction.seconds.items()
+    ]
+
+
+def _cells(row: Dict[str, Any]) -> Tuple[str, ...]:
+    times = (f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['bound']:.1f}", f"{row['ratio']:.3f}", f"{row['speedup']:.2f}")
+    return (row["method"], format_rate(row["bandwidth"]), str(row["ranks"]), *times)
+
+
+def _line(cells: Tuple[str, ...]) -> str:
+    return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])

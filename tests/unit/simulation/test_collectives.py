@@ -1,0 +1,63 @@
+"""Predictions of all-reduce: the model by itself, and beside what was measured."""
+
+import csv
+import statistics
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from benchmarks.comparison.results import Files
+from benchmarks.comparison.rings import RingCell
+from prophet_mx.errors import ConfigError
+from prophet_mx.profiling.model_profiles import model_profile
+from prophet_mx.simulation.collectives import DDP, SCHEDULED, by_operation, predict_ring
+from prophet_mx.simulation.predict import WORST
+from support.profiles import RESNET18, make_profile
+
+
+def test_two_layers_by_hand():
+    """Backward takes 40 ms, forward 20, a gradient 10 at 100 MB/s. DDP sends the last layer's at 20 ms and the first layer's at 40, and
+    begins forward at 50; scheduled, nothing is left to send by then but that."""
+    profile = make_profile([10**6, 10**6], [0.01, 0.01], [0.02, 0.02])
+    found = predict_ring(profile, 1e8, 2, startup=0.0)
+    assert found.seconds[DDP] == pytest.approx(0.07) and found.seconds[SCHEDULED] == pytest.approx(0.07)
+    assert (found.compute, found.communication, found.rho) == (pytest.approx(0.06), pytest.approx(0.02), pytest.approx(1 / 3))
+    slow = predict_ring(make_profile([10**5, 10**8], [0.01, 0.01], [0.02, 0.02]), 1e8, 4)  # three passes over a link instead of two
+    assert slow.communication == pytest.approx(1.5 * 1.001) and slow.seconds[DDP] > slow.seconds[SCHEDULED] >= slow.bound
+    with pytest.raises(ConfigError, match="ranks=1"):
+        predict_ring(profile, 1e8, 1)
+
+
+@settings(max_examples=20)
+@given(st.floats(0.05, 20), st.integers(2, 64), st.floats(0, 0.01))
+def test_nothing_beats_the_bound(rho, ranks, startup):
+    rate = RESNET18.total_bytes / (rho * RESNET18.compute_seconds) * 2 * (ranks - 1) / ranks
+    found = predict_ring(RESNET18, rate, ranks, startup)
+    assert found.rho == pytest.approx(rho) and min(found.seconds.values()) >= found.bound * (1 - 1e-9)
+    assert found.seconds[found.best_ddp] <= found.seconds[DDP]
+
+
+def test_gradients_of_an_operation_are_ready_together():
+    profile = by_operation(model_profile("vgg16"))
+    assert len(profile.steps) == 16 and all(len(step) == 2 for step in profile.steps)
+
+
+def test_predictions_are_near_what_was_measured():
+    """Jobs with emulated devices, in which all ranks are alike; a method's name there is that here."""
+    times, goodput = defaultdict(list), {}
+    for question in ("pytorch", "pytorch-long"):
+        with open(Files.published(question).data, encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                alike = row["kind"] == "device" and "slow" not in row["cell"] and "jitter" not in row["cell"]
+                if alike and row["time_ms"] and row["method"] in ("ddp", "ddp-2MB", "scheduled"):
+                    times[row["cell"], row["method"]].append(float(row["time_ms"]) / 1e3)
+                    goodput[row["cell"]] = float(row["goodput_gbit"]) * 1e9 / 8
+    errors = []
+    for (text, method), measured in times.items():
+        cell = RingCell.parse(text, "device")
+        found = predict_ring(cell.load(goodput[text]).profile, goodput[text], cell.ranks)
+        predicted = found.seconds[method.replace("-2MB", ", 2 MB buckets")]
+        errors.append(abs(predicted / statistics.median(measured) - 1))
+    assert len(errors) >= 15 and statistics.median(errors) < 0.02 and max(errors) < WORST, errors
