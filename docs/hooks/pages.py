@@ -5,6 +5,7 @@ date.
 could alter it. Pages that mkdocs.yml does not list follow the ones that it does.
 """
 
+import ast
 import inspect
 import os
 import re
@@ -12,12 +13,11 @@ import sys
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED_LAST = 2  # entries of nav that stay at its end: commands.md, reference.md
 
 # What the reference shows, by module: everything in its __all__, or the names given.
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
@@ -35,6 +35,12 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx.doctor.examination", ("examine",)),
     ("prophet_mx.doctor.checks", ("Finding",)),
 )
+# The same, for what cannot be imported where the site is built: it is read from these files.
+SOURCES: Tuple[Tuple[str, str, str], ...] = (
+    ("prophet_mx.torch", "optimizer.py", "ScheduledOptimizer"),
+    ("prophet_mx.torch", "monitor.py", "Stats"),
+)
+_HEADER = re.compile(r"def \w+\((.*?)\)( -> .*?)?:\n", re.DOTALL)
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _ROLE = re.compile(r":\w+:`(?:~[\w.]*\.)?([\w.]+)`")  # with a ~ only the last part of the name is shown
 _ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
@@ -42,11 +48,20 @@ _ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
 
 def on_config(config: Any) -> Any:
     """List the pages that mkdocs.yml does not."""
-    listed = {path for entry in config.nav for path in (entry.values() if isinstance(entry, dict) else [entry])}
+    listed = set(_paths(config.nav))
     for page in sorted(Path(config.docs_dir).glob("*.md")):
         if page.name not in listed:
-            config.nav.insert(len(config.nav) - GENERATED_LAST, page.name)
+            config.nav.append(page.name)
     return config
+
+
+def _paths(entries: Any) -> Iterator[str]:
+    """The files of a menu, or of a part of it."""
+    if isinstance(entries, str):
+        yield entries
+    else:
+        for entry in entries.values() if isinstance(entries, dict) else entries:
+            yield from _paths(entry)
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -105,6 +120,12 @@ def reference() -> Iterator[str]:
             value = getattr(module, name)
             if (inspect.isclass(value) or inspect.isfunction(value)) and value.__doc__:
                 yield from describe(name, value)
+    for module_name in dict.fromkeys(module for module, *_ in SOURCES):
+        folder = ROOT / module_name.replace(".", "/")
+        yield f"## {module_name}"
+        yield text_of_doc(ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))))
+        for _, file, name in (source for source in SOURCES if source[0] == module_name):
+            yield from describe_source((folder / file).read_text(encoding="utf-8"), name)
 
 
 def describe(name: str, value: Any) -> Iterator[str]:
@@ -124,6 +145,28 @@ def describe(name: str, value: Any) -> Iterator[str]:
             yield text_of(function)
 
 
+def describe_source(source: str, name: str) -> Iterator[str]:
+    """A class with its methods, as its source has them."""
+    [found] = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name]
+    methods = {node.name: node for node in found.body if isinstance(node, ast.FunctionDef)}
+
+    def shown(method: str) -> str:
+        match = _HEADER.search(ast.get_source_segment(source, methods[method]) or "")
+        arguments = " ".join((match.group(1) if match else "").split())
+        return "(" + re.sub(r"^self(, )?", "", arguments).rstrip(", ") + ")" + ((match.group(2) or "") if match else "")
+
+    yield f"### {name}"
+    if "__init__" in methods:
+        yield f"```python\n{name}{shown('__init__').replace(' -> None', '')}\n```"
+    yield text_of_doc(ast.get_docstring(found))
+    for method, node in sorted(methods.items()):
+        if not method.startswith("_") and ast.get_docstring(node):
+            yield f"#### {name}.{method}"
+            if not any(isinstance(decorator, ast.Name) and decorator.id == "property" for decorator in node.decorator_list):
+                yield f"```python\n{method}{shown(method)}\n```"
+            yield text_of_doc(ast.get_docstring(node))
+
+
 def signature(value: Any) -> str:
     """As it is called: with types and defaults, without the module names in front of types."""
     text = re.sub(r"^\((?:self|cls)(?:, )?", "(", str(inspect.signature(value)))
@@ -133,7 +176,12 @@ def signature(value: Any) -> str:
 
 def text_of(value: Any) -> str:
     """A docstring as Markdown."""
-    parts = _SECTION.split(inspect.cleandoc(value.__doc__ or ""))
+    return text_of_doc(inspect.cleandoc(value.__doc__ or ""))
+
+
+def text_of_doc(doc: Optional[str]) -> str:
+    """The same, of its text without indentation."""
+    parts = _SECTION.split(doc or "")
     shown = [_paragraphs(parts[0])]
     for title, body in zip(parts[1::2], parts[2::2]):
         entries, _, rest = body.strip("\n").partition("\n\n")

@@ -47,6 +47,14 @@ def test_every_page_is_built_and_in_the_menu(site):
     assert not list(site.rglob("*.py"))
 
 
+def test_the_menu_is_one_row_and_the_home_page_has_a_picture_and_a_result(site):
+    page = (site / "index.html").read_text(encoding="utf-8")
+    entries = re.findall(r'<li class="nav-item(?: dropdown)?">', page[: page.index('role="main"')])
+    assert 4 <= len(entries) <= 10, entries  # of which three are the search, and the pages before and after
+    body = page[page.index('role="main"') :]
+    assert "images/iteration.png" in body and "times as fast as plain dist_sync" in body
+
+
 def rows_of(table):
     """variable -> the other cells of its row."""
     return {
@@ -80,6 +88,9 @@ def test_the_reference_has_the_public_names_and_reads_as_text(site):
         "from_env(environ: ",
         "-> GradientProfile",
         "As mxnet.kvstore.KVStore.init",
+        "ScheduledOptimizer(model: nn.Module, optimizer: torch.optim.Optimizer, *, find_unused_parameters",
+        "ScheduledOptimizer.no_sync",
+        "load_state_dict(state_dict: Dict[str, Any])",
     ):
         assert part in shown, part
     assert "----------" not in shown and ":class:" not in shown and "``" not in shown
