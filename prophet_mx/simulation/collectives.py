@@ -6,8 +6,8 @@ forward begins a layer as soon as its own gradients are reduced; else nothing of
 those that a job would have (:mod:`prophet_mx.planning.rounds`). Updates take no time.
 """
 
+import math
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import Dict, List, Sequence
 
 from ..planning.bound import communication_seconds, lower_bound, ring_rate
@@ -98,8 +98,8 @@ def _with_ddp(profile: GradientProfile, cost: CollectiveCost, megabytes: int) ->
         buckets[-1].append(index)
     sizes = [sum(profile.gradients[member].bytes for member in bucket) for bucket in buckets]
     ends = _reduced([max(ready[member] for member in bucket) for bucket in buckets], sizes, cost)
-    forward, backward = (sum(times) for times in zip(*profile.compute_times()))
-    return max(backward, ends[-1]) + forward
+    times = profile.compute_times()
+    return max(math.fsum(backward for _, backward in times), ends[-1]) + math.fsum(forward for forward, _ in times)
 
 
 def _scheduled(profile: GradientProfile, cost: CollectiveCost) -> float:
@@ -121,5 +121,8 @@ def _scheduled(profile: GradientProfile, cost: CollectiveCost) -> float:
 
 def _reduced(ready: Sequence[float], sizes: Sequence[int], cost: CollectiveCost) -> List[float]:
     """When each collective is done, of those that are started in this order."""
-    steps = zip(ready, map(cost.seconds, sizes))
-    return list(accumulate(steps, lambda end, step: max(end, step[0]) + step[1], initial=0.0))[1:]  # type: ignore[arg-type, return-value]
+    ends, clock = [], 0.0
+    for moment, size in zip(ready, sizes):
+        clock = max(clock, moment) + cost.seconds(size)
+        ends.append(clock)
+    return ends

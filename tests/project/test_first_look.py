@@ -12,7 +12,7 @@ FOLDER = ROOT / "examples" / "first-look"
 
 
 def test_the_script_predicts_and_writes_the_report(tmp_path):
-    done = run("sh", FOLDER / "look.sh", tmp_path, env={"PROPHET_MX": f"{sys.executable} -m prophet_mx"}, expect=0)
+    done = run("sh", FOLDER / "look.sh", tmp_path, env={"COMMAND": f"{sys.executable} -m prophet_mx"}, expect=0)
     assert re.search(r"^  Scheduling \w+", done.stdout, re.MULTILINE) and f"written: {tmp_path}/report.html" in done.stdout
     assert "Before and after" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
