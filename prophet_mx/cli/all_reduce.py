@@ -5,7 +5,6 @@ import json
 from typing import Any, Dict, List, Tuple
 
 from ..errors import ConfigError
-from ..planning.bound import ring_rate
 from ..quantities import format_rate
 from ..simulation.collectives import DDP, SCHEDULED, RingPrediction, predict_ring
 from ..simulation.predict import MARGIN
@@ -49,8 +48,6 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(
             f"{given[0]} is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers, --startup"
         )
-    for ranks in arguments.workers:
-        ring_rate(1.0, ranks)  # raises where there are too few
 
 
 def words(prediction: RingPrediction) -> List[str]:
