@@ -197,7 +197,7 @@ wheel: build
 	@rm -rf build build.log && ls dist/*
 
 # auditwheel gives each its platform tag, from the symbols of glibc that it uses. For old systems, run this in a manylinux image:
-#   docker run --rm -v "$$PWD":/src -w /src quay.io/pypa/manylinux2014_x86_64 make wheels
+#   docker run --rm -v "$$PWD":/src -w /src quay.io/pypa/manylinux_2_28_x86_64 make wheels
 wheels:
 	@rm -rf build dist/wheels && mkdir -p build/raw
 	@done=; for python in $(WHEEL_PYTHONS); do \
