@@ -208,11 +208,12 @@ class ScheduledPath:
         if layout.order_key is not None:
             self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
             self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
+        cut = [len(parts) for parts in layout.slices.values() if len(parts) > 1]
         logger.info(
             "layout: %d of %d gradients are cut into %d slices of about %d bytes, %d small ones share %d messages",
-            len(layout.slices),
+            len(cut),
             len(self._keys.gradients),
-            sum(map(len, layout.slices.values())),
+            sum(cut),
             layout.unit,
             len(layout.group_of),
             len(set(layout.group_of.values())),

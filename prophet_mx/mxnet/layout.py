@@ -9,7 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 import numpy as np
 
 from ..planning.orders import Orders
-from ..planning.placement import SURE, most_elements
+from ..planning.placement import SURE, has_chosen_key, most_elements
 from ..planning.units import MAX_PARTS, Slice, cut, groups
 from .keys import Key, KeyBook
 from .slice_optimizer import SliceOptimizer, may_know_numbers
@@ -79,7 +79,7 @@ class Layout:
     wrapping: Optional[Wrapping] = None  # of optimizers, if they are wrapped
     unit: int = 0  # bytes; 0: all gradients whole
     message: float = 0.0  # seconds that a message takes as rank 0 measured it while all workers sent, 0 if nothing was
-    slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut
+    slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut, or whole on a server that was chosen
     slice_keys: Dict[Key, List[Key]] = field(default_factory=dict)
     group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
@@ -130,13 +130,13 @@ class Layout:
 
 
 def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
-    """The slices of each key that is cut into units of about ``unit`` bytes. If MXNet cannot place so many, there are none, and a text says
-    why; else it is ''."""
+    """The slices of each key that is cut into units of about ``unit`` bytes, or is whole on a server that is chosen. If MXNet cannot place
+    so many, there are none, and a text says why; else it is ''."""
     found = {}
     most = most_elements(keys.servers, keys.bigarray)
     for key, shape in keys.shapes.items():
         parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
-        if len(parts) > 1:
+        if not (len(parts) == 1 and keys.spread(shape.elements)) and has_chosen_key(shape.bytes, len(parts), unit, keys.servers):
             found[key] = parts
     count = sum(map(len, found.values()))
     if keys.servers > 1 and keys.texts and keys.count + count >= SURE:

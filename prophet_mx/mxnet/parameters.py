@@ -277,9 +277,9 @@ def alias(array: mx.nd.NDArray) -> mx.nd.NDArray:
 
 
 def new_arrays(shape: Tuple[int, ...], dtype: type, context: mx.Context, parts: Sequence[Slice]) -> Arrays:
-    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if there are none."""
+    """A parameter's buffer, and arrays of its units: of ``parts``, or the buffer itself if it is whole."""
     buffer = mx.nd.empty(shape, ctx=context, dtype=dtype)
-    if not parts:
+    if len(parts) < 2:
         return buffer, [buffer]
     flat = buffer.reshape((-1,))
     return buffer, [alias(flat[part.start : part.stop]) for part in parts]

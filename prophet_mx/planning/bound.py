@@ -23,27 +23,17 @@ its way. Workers that share servers are bounded the same way with their equal sh
 at W times the rate take as long as one worker's bytes at the rate, however unequally the link divides itself. It holds wherever
 the bytes are: S links carry no more together than S times what one carries.
 
-Where MXNet pins whole gradients to one server, that server's link bounds the iteration as well, by those gradients alone: all of
-their bytes pass it, and what else there is could only make the C(i) later. Slices can have their keys on any server, so they
-count in the bound of all bytes only. Up to 16 servers the small gradients of the models in ``profiling/models`` raise
-the bound by less than 1%, with 250 servers and links of 1 Gbit/s by up to a seventh.
+No server's link alone bounds the iteration: slices, groups and large whole gradients can have their keys on any server.
 """
 
 import heapq
 import math
 from itertools import accumulate
-from typing import Iterable, List, NamedTuple, Sequence
+from typing import List, NamedTuple, Sequence
 
 from ..errors import ConfigError, need_whole, not_allowed
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import finite
-
-
-class Pinned(NamedTuple):
-    """Gradients (their indices, in ascending order) that one server alone holds, and one worker's bytes/s of its link."""
-
-    gradients: Sequence[int]
-    rate: float
 
 
 class Sending(NamedTuple):
@@ -99,11 +89,11 @@ def scaled_to_rho(profile: GradientProfile, rate: float, target: float) -> Gradi
     return profile.scaled(size=(finite(target) or 0.0) / ratio)
 
 
-def lower_bound(profile: GradientProfile, rate: float, pinned: Iterable[Pinned] = ()) -> float:
+def lower_bound(profile: GradientProfile, rate: float) -> float:
     """Seconds per iteration, in steady state, that no schedule of the profile's gradients over ``rate`` bytes/s can beat.
 
-    It is never less than the compute time nor than the communication time, and usually more than both. ``pinned`` says which gradients
-    have to pass the link of one server. The proof is at the top of this module. Cost O(n log n) for n gradients, if none is pinned twice.
+    It is never less than the compute time nor than the communication time, and usually more than both. The proof is at the top of this
+    module. Cost O(n log n) for n gradients.
 
     Raises
     ------
@@ -116,10 +106,9 @@ def lower_bound(profile: GradientProfile, rate: float, pinned: Iterable[Pinned] 
     computing = profile.compute_times()
     left = list(accumulate(forward for forward, _ in reversed(computing)))[::-1]  # seconds of forward from each layer on
     seconds = math.fsum(backward for _, backward in computing) + left[0]
-    for gradients, share in (Pinned(range(len(releases)), rate), *pinned):
-        sent = sendings([releases[index] for index in gradients], _durations(profile, share, gradients))
-        seconds = max(seconds, max(sending.end + left[gradients[sending.gradient]] for sending in sent))
-    return seconds
+    rate = _checked_rate(rate)
+    sent = sendings(releases, [gradient.bytes / rate for gradient in profile.gradients])
+    return max(seconds, max(sending.end + left[sending.gradient] for sending in sent))
 
 
 def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> List[int]:
@@ -134,11 +123,6 @@ def _checked_rate(rate: float) -> float:
     if number is None or number <= 0:
         raise ConfigError(not_allowed(f"rate={rate!r}", "a positive, finite number of bytes/s"))
     return number
-
-
-def _durations(profile: GradientProfile, rate: float, gradients: Sequence[int]) -> List[float]:
-    rate = _checked_rate(rate)
-    return [profile.gradients[index].bytes / rate for index in gradients]
 
 
 def sendings(releases: Sequence[float], durations: Sequence[float]) -> List[Sending]:

@@ -1,15 +1,14 @@
 """Where MXNet's dist_sync keeps a key (kvstore_dist.h, EncodeDefaultKey): on one server, or, if it is large, spread over all; and which
 keys suit slices. Pure: the same numbers in, the same keys out, on every worker.
 
-The caller numbers its keys, so small whole gradients load the servers unevenly: where weights and biases alternate, one of two servers gets
-all weights. The keys of slices can be chosen, and make up for it.
+The caller numbers its keys, so whole gradients load the servers unevenly: where weights and biases alternate, one of two servers gets all
+weights. The keys of slices, of groups and of large whole gradients can be chosen, and make up for it.
 """
 
 import heapq
 from typing import Dict, Iterable, List, Optional, Sequence
 
-from ..sizes import MIN_UNIT
-from .units import MOST, cut
+from .units import MOST
 
 FACTOR = 9973  # the remainder of key number * FACTOR by the number of servers is the server of a key that is not spread
 SURE = (2**31 - 1) // FACTOR  # the last number of a key that MXNet can place whatever the number of servers
@@ -52,9 +51,10 @@ def most_elements(servers: int, bigarray: int) -> int:
     return max(1, bigarray - 1) if servers > 1 else MOST
 
 
-def never_cut(size: int, element_bytes: int) -> bool:
-    """Whether a gradient of ``size`` bytes stays whole for every automatic size of a unit."""
-    return len(cut(max(1, size // element_bytes), element_bytes, MIN_UNIT)) == 1
+def has_chosen_key(size: int, parts: int, unit: int, servers: int) -> bool:
+    """Whether a gradient of ``size`` bytes, in ``parts`` units of about ``unit`` bytes, travels under keys that are chosen for it. A whole
+    one does if it is too large for a group, and if there is a server to choose."""
+    return parts > 1 or servers > 1 and 0 < unit < 2 * size
 
 
 def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:

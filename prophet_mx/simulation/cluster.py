@@ -3,12 +3,12 @@ one message each carries, in the order on which the workers agree."""
 
 from dataclasses import dataclass, fields
 from itertools import count
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Sequence, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..planning.bound import worker_rate
 from ..planning.orders import total_order
-from ..planning.placement import BIGARRAY_BOUND, most_elements, never_cut, server_of, service_keys, slice_numbers
+from ..planning.placement import BIGARRAY_BOUND, has_chosen_key, most_elements, server_of, service_keys, slice_numbers
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import cut, groups
 from ..policies import POLICIES
@@ -130,16 +130,19 @@ def make_units(
     gradients share messages.
 
     A gradient that stays whole is spread from ``bigarray`` elements on; ``element_bytes`` is 2 for a job in half precision. The others are
-    where MXNet places the numbers of their keys: those of whole gradients are their indices, those of slices are chosen (see
+    where MXNet places the numbers of their keys: those of small gradients are their indices, the others are chosen (see
     :mod:`prophet_mx.planning.placement`).
     """
     sizes: List[List[int]] = []  # bytes of the units of each gradient
+    chosen: List[bool] = []  # for each gradient whether its keys are
     for gradient in profile.gradients:
         parts = cut(max(1, gradient.bytes // element_bytes), element_bytes, unit, most_elements(servers, bigarray))
         own = [(part.stop - part.start) * element_bytes for part in parts]
         own[-1] += gradient.bytes - sum(own)
         sizes.append(own)
-    small = [0 if len(own) > 1 or servers > 1 and own[0] >= bigarray * element_bytes else own[0] for own in sizes]
+        spread = len(own) == 1 and servers > 1 and own[0] >= bigarray * element_bytes
+        chosen.append(not spread and has_chosen_key(gradient.bytes, len(own), unit, servers))
+    small = [0 if own_keys or servers > 1 and own[0] >= bigarray * element_bytes else own[0] for own, own_keys in zip(sizes, chosen)]
     shared = groups(small, [0] * len(small), range(len(small)), unit, most_elements(servers, bigarray)) if grouped and unit else []
     group_of = {member: members for members in shared for member in members}
 
@@ -150,31 +153,21 @@ def make_units(
     loads = [0] * servers
     for number, own in enumerate(sizes):
         server = place(number, own[0])
-        if len(own) == 1 and server != SPREAD and number not in group_of:
+        if not chosen[number] and server != SPREAD and number not in group_of:
             loads[server] += own[0]
-    chosen = [size for own in sizes if len(own) > 1 for size in own] + [sum(small[member] for member in members) for members in shared]
-    numbers = slice_numbers(chosen, loads, count(len(sizes) + service_keys(servers)))
+    wanted = [size for own, own_keys in zip(sizes, chosen) if own_keys for size in own]
+    wanted += [sum(small[member] for member in members) for members in shared]
+    numbers = slice_numbers(wanted, loads, count(len(sizes) + service_keys(servers)))
     of_slices, of_groups = iter(numbers), dict(zip(shared, numbers[len(numbers) - len(shared) :]))
     found = []
     for index, own in enumerate(sizes):
         members = group_of.get(index)
         if members is None:
-            found += [Unit(index, size, place(index if len(own) == 1 else next(of_slices), size)) for size in own]
+            found += [Unit(index, size, place(next(of_slices) if chosen[index] else index, size)) for size in own]
         elif members[0] == index:
             size = sum(small[member] for member in members)
             found.append(Unit(index, size, place(of_groups[members], size), tuple((member, small[member]) for member in members)))
     return found
-
-
-def pinned(units: Sequence[Unit], profile: GradientProfile) -> List[List[int]]:
-    """The gradients that one server alone holds, for each that holds some, and that would be whole with any size of units that is chosen
-    by itself: the same for all policies."""
-    found: Dict[int, List[int]] = {}
-    for unit in sorted(units):
-        size = profile.gradients[unit.gradient].bytes
-        if unit.server != SPREAD and unit.bytes == size and never_cut(size, ELEMENT_BYTES):
-            found.setdefault(unit.server, []).append(unit.gradient)
-    return list(found.values())
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:

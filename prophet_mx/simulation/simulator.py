@@ -27,9 +27,9 @@ from typing import Dict, Optional, Sequence, Tuple
 
 from .. import policies
 from ..errors import ConfigError, need_whole, not_allowed
-from ..planning.bound import Pinned, lower_bound, worker_rate
+from ..planning.bound import lower_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
-from .cluster import PLAIN, Cluster, Unit, check_units, connection_rate, default_units, pinned, worker_classes
+from .cluster import PLAIN, Cluster, Unit, check_units, connection_rate, default_units, worker_classes
 from .event_loop import Simulation
 from .worker import SimulatedIteration
 
@@ -144,7 +144,7 @@ def simulate(
         workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.last_iteration()))
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
-    return Result(policy, cluster, units, seconds, _bound(profile, cluster, units, factors), tuple(workers))
+    return Result(policy, cluster, units, seconds, _bound(profile, cluster, factors), tuple(workers))
 
 
 def need_policy(policy: str) -> None:
@@ -153,24 +153,21 @@ def need_policy(policy: str) -> None:
         raise ConfigError(not_allowed(f"policy={policy!r}", ", ".join([PLAIN, *policies.POLICIES])))
 
 
-def _bound(profile: GradientProfile, cluster: Cluster, units: Sequence[Unit], factors: Sequence[Sequence[float]]) -> float:
+def _bound(profile: GradientProfile, cluster: Cluster, factors: Sequence[Sequence[float]]) -> float:
     """Mean over the iterations of the least time; ``factors`` are those of the compute times, per worker and iteration.
 
-    Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, those that only one server holds that server's,
-    no earlier than if all workers were as fast as the fastest of that iteration: then all share evenly. And each worker's own bytes
-    pass its own link. Both add up over iterations: the first from the earliest start of a backward to the next earliest, the second
-    from start to start of one worker.
+    Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, no earlier than if all workers were as fast as the
+    fastest of that iteration: then all share evenly. And each worker's own bytes pass its own link. Both add up over iterations: the first
+    from the earliest start of a backward to the next earliest, the second from start to start of one worker.
     """
     known: Dict[Tuple[float, bool], float] = {}
-    share = worker_rate(cluster.bandwidth, cluster.workers, 1)
-    servers = [Pinned(gradients, share) for gradients in pinned(units, profile)]
     rates = {True: worker_rate(cluster.bandwidth, cluster.workers, cluster.servers), False: cluster.bandwidth}
 
     def least(factor: float, shared: bool) -> float:
         if (factor, shared) not in known:
             compute = profile.compute_seconds
             scaled = profile.scaled(compute=compute * factor) if compute and factor != 1 else profile
-            known[factor, shared] = lower_bound(scaled, rates[shared], servers if shared else ())
+            known[factor, shared] = lower_bound(scaled, rates[shared])
         return known[factor, shared]
 
     together = [least(min(of_all), True) for of_all in zip(*factors)]

@@ -1,6 +1,5 @@
 """The lower bound against every schedule there is, on instances small enough to try them all."""
 
-import itertools
 import math
 
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import strategies as st
 
 from prophet_mx.errors import ConfigError, ProfileError
 from prophet_mx.planning.bound import (
-    Pinned,
     Sending,
     communication_seconds,
     finishing_order,
@@ -21,9 +19,7 @@ from prophet_mx.planning.bound import (
     worker_rate,
 )
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.simulation.cluster import make_units, pinned
-from prophet_mx.sizes import MIN_UNIT
-from support.profiles import DATA, make_profile
+from support.profiles import make_profile
 
 
 def durations(profile, rate):
@@ -154,24 +150,6 @@ def test_a_bound_worked_out_by_hand():
     assert replay(late, 1.0) == [Sending(0, 0, 2), Sending(1, 2, 6)]
     assert lower_bound(late, 1.0) == 10
     assert communication_seconds(profile, 1.0) == 6 and rho(profile, 1.0) == pytest.approx(6 / 7)
-
-
-def test_what_one_server_holds_passes_its_link_alone():
-    profile = make_profile([2, 4], [3, 1], [2, 1])  # ready at 3 and 1; backward ends at 3
-    assert lower_bound(profile, 2.0) == 8
-    assert lower_bound(profile, 2.0, [Pinned([0, 1], 1.0)]) == lower_bound(profile, 1.0) == 9
-    assert lower_bound(profile, 2.0, [Pinned([1], 1.0)]) == 8  # sent until 5, and forward 1 begins at 7
-    assert lower_bound(profile, 2.0, [Pinned([1], 1.0), Pinned([0], 0.5)]) == 11  # sent until 7, forward until 10 and 11
-
-
-def test_small_gradients_bind_the_shipped_models_only_with_many_servers():
-    raised = {few: [] for few in (True, False)}
-    for path, servers, ratio in itertools.product(sorted(DATA.glob("*.json")), (2, 4, 8, 16, 250), (0.25, 1)):
-        even = worker_rate(125e6, servers, servers)
-        profile = scaled_to_rho(GradientProfile.load(str(path)).scaled(compute=0.15), even, ratio)
-        alone = [Pinned(own, 125e6 / servers) for own in pinned(make_units(profile, servers, MIN_UNIT), profile)]
-        raised[servers <= 16].append(lower_bound(profile, even, alone) / lower_bound(profile, even))
-    assert 1 <= max(raised[True]) < 1.01 and 1.03 < max(raised[False]) < 1.1
 
 
 REAL = st.floats(1e-3, 10)

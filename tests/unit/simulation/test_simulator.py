@@ -180,12 +180,14 @@ def test_prophet_stays_near_the_bound_with_a_straggler_and_with_jitter():
         assert result.ratio < 1.1, change
 
 
-def test_the_bound_counts_small_gradients_on_one_server_as_such():
-    """Every other gradient is on the first of two servers, and those are nearly all bytes: one link is all there is for them."""
+def test_large_whole_gradients_are_spread_over_servers():
+    """Their own keys would all be on the first of two: every other one, and those are nearly all bytes."""
     profile = make_profile([5_000, 50] * 10, [0.0001] * 20, [0.0001] * 20)
-    result = simulate(profile, Cluster(5e6, 2, 2), "prophet")
-    assert result.bound > 1.8 * lower_bound(profile, 5e6)
-    assert 1 <= result.ratio < 1.2
+    units = make_units(profile, 2, 4_000, grouped=True)
+    loads = [sum(unit.bytes for unit in units if unit.server == server) for server in range(2)]
+    assert sum(loads) == profile.total_bytes and abs(loads[0] - loads[1]) <= 5_000
+    assert {unit.server for unit in make_units(profile, 2, 0) if unit.bytes == 5_000} == {0}  # whole as in plain dist_sync
+    assert 1 <= simulate(profile, Cluster(5e6, 2, 2), "prophet").ratio < 1.5  # with one server for all, over 1.8
 
 
 milliseconds = st.integers(0, 20).map(lambda value: value / 1e3)
