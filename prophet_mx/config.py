@@ -17,6 +17,7 @@ from .sizes import LARGEST_UNIT, MAX_BYTES
 
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")
+COMPRESSED = ("bf16", "fp16")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -93,6 +94,7 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file to read the profile from, if it exists; rank 0 also keeps it there. None for none.
     warmup : iterations whose ready times make the first profile.
+    compress : with PyTorch, as what floating-point gradients travel: ``bf16`` or ``fp16``; None for what they are.
     log_level : the lowest level that prophet_mx logs; None to leave that to the program.
     log_every : iterations between two lines of statistics in the log, 0 for none.
     metrics_port : a worker's Prometheus endpoint listens on this port plus its rank; None for no endpoint.
@@ -131,6 +133,7 @@ class Config:
         None, _auto(_path), "'auto' (none is kept), or the path of a file, in a folder that exists, to keep the profile in"
     )
     warmup: int = _setting(3, _count(1, 1000), "a whole number from 1 to 1000 (iterations)")
+    compress: Optional[str] = _setting(None, _off(_choice(*COMPRESSED)), "'off', " + ", ".join(COMPRESSED))
     log_level: Optional[str] = _setting(
         None, _auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)
     )

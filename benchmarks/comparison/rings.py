@@ -60,7 +60,7 @@ class RingCell(NamedTuple):
 
 
 class RingMethod(NamedTuple):
-    """How a job's ranks reduce: see RankTask. ``env`` is added to the environment of all of them."""
+    """How a job's ranks reduce: see RankTask. ``env`` is added to the environment of all of them. ``bf16``: gradients travel as such."""
 
     name: str
     scheduled: bool
@@ -73,12 +73,14 @@ STANDARD = ("ddp", "ddp-1MB", "ddp-2MB", "ddp-4MB", "ddp-8MB", "ddp-bf16-2MB", "
 
 
 def parse(text: str) -> RingMethod:
-    """``ddp``, ``ddp-4MB`` (buckets), ``ddp-bf16``, ``ddp-bf16-4MB``, or ``scheduled`` with settings if wanted:
+    """``ddp``, ``ddp-4MB`` (buckets), ``ddp-bf16``, ``ddp-bf16-4MB``, ``scheduled`` or ``scheduled-bf16``, the two with settings if wanted:
     ``scheduled:PROPHET_UNIT=1MB``. Raises ConfigError."""
     name, *settings = text.split(":")
-    found = re.fullmatch(r"ddp(-bf16)?(?:-(\d+[KM]B))?|(scheduled)", name)
+    found = re.fullmatch(r"ddp(-bf16)?(?:-(\d+[KM]B))?|(scheduled)(-bf16)?", name)
     if not found or not all("=" in setting for setting in settings):
         raise ConfigError(f"no method {text!r}; there are {', '.join(STANDARD)}, with any size, and scheduled:NAME=VALUE")
-    bf16, bucket, scheduled = found.groups()
+    bf16, bucket, scheduled, compress = found.groups()
     env = dict(setting.split("=", 1) for setting in settings)
-    return RingMethod(text, bool(scheduled), parse_size(bucket) if bucket else None, bool(bf16), env)
+    if compress:
+        env = {"PROPHET_COMPRESS": "bf16", **env}
+    return RingMethod(text, bool(scheduled), parse_size(bucket) if bucket else None, bool(bf16 or compress), env)

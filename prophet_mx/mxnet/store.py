@@ -57,6 +57,8 @@ class WrappedStore(KVStore):
         self.handle = KVStoreHandle()
         self._path: Optional[ScheduledPath] = None
         self._config, notes = Config.read(**settings)
+        if self._config.compress is not None:
+            raise ConfigError(not_allowed(f"compress={self._config.compress!r}", "'off'; use set_gradient_compression()", " for MXNet"))
         set_up_logging(self._config)
         if isinstance(kv, WrappedStore):
             if not kv.automatic or kv._mode not in (Mode.PLAIN, Mode.UNMET):

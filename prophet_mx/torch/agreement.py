@@ -59,7 +59,7 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
     mine = [
         (each.name, tuple(each.param.shape), tuple(each.param.stride()), str(each.param.dtype), each.param.device.type) for each in tracked
     ]
-    about = (config.policy, config.unit, config.warmup, *settings)
+    about = (config.policy, config.unit, config.warmup, config.compress, *settings)
     every: List[Any] = [None] * group.size()
     dist.all_gather_object(every, (about, mine), group=group)
     for rank, (other, params) in enumerate(every):
@@ -97,12 +97,14 @@ def saved_profile(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: 
 
 def measure(group: dist.ProcessGroup, strategy: Strategy, device: torch.device) -> CollectiveCost:
     """What a unit of ``strategy``, over ``group``, costs while OUTSTANDING of them are under way; takes some tenths of a second."""
-    _seconds(group, strategy, torch.zeros(PROBE_SMALL // 4, device=device), 8)
+    itemsize = strategy.itemsize(torch.float32)
+    small = torch.zeros(PROBE_SMALL // itemsize, device=device)
+    _seconds(group, strategy, small, 8)
     # The least of many short looks: while others use the processors, one takes several times as long.
-    startup = min(_seconds(group, strategy, torch.zeros(PROBE_SMALL // 4, device=device), 8) for _ in range(16))
+    startup = min(_seconds(group, strategy, small, 8) for _ in range(16))
     rate = GUESS.rate
     for size in PROBE_LARGE:
-        seconds = torch.tensor([_seconds(group, strategy, torch.zeros(size // 4, device=device), 3 * OUTSTANDING)], device=device)
+        seconds = torch.tensor([_seconds(group, strategy, torch.zeros(size // itemsize, device=device), 3 * OUTSTANDING)], device=device)
         dist.all_reduce(seconds, dist.ReduceOp.MAX, group=group)  # so that all ranks go on, or none
         rate = size / float(seconds)
         if float(seconds) > PROBE_SECONDS:
@@ -134,8 +136,10 @@ class Planning:
 
     def __init__(self, group: dist.ProcessGroup, strategy: Strategy, tracked: Sequence[Tracked], config: Config) -> None:
         self._group, self._strategy, self._device = group, strategy, tracked[0].param.device
+        wire = [strategy.itemsize(each.param.dtype) for each in tracked]
         parameters = [
-            Parameter(each.name, each.bytes, each.param.element_size(), (each.param.dtype, each.param.device)) for each in tracked
+            Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device))
+            for each, itemsize in zip(tracked, wire)
         ]
         self._planner = RoundPlanner(parameters, config.unit)
         self._first_unit = config.unit or FIRST_UNIT

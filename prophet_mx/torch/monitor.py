@@ -9,6 +9,7 @@ from ..monitoring.metrics import Metrics, first_unit, utilisation
 from ..monitoring.rounds import RoundCounters, RoundRecorder
 from ..monitoring.timeline import Timeline
 from ..planning.rounds import RoundPlan
+from ..policies import OFF
 from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
@@ -22,6 +23,7 @@ class Stats(TypedDict, total=False):
     Attributes
     ----------
     policy : ``prophet`` or ``off``.
+    compress : as what gradients travel: ``bf16``, ``fp16``, or ``off`` for what they are.
     iterations : calls of ``step()``.
     units, bytes : collectives that are done, and their payload.
     wait_seconds : sum over units, from ready here until started.
@@ -40,6 +42,7 @@ class Stats(TypedDict, total=False):
     """
 
     policy: str
+    compress: str
     iterations: int
     units: int
     bytes: int
@@ -102,6 +105,7 @@ class Monitor:
         first = first_unit(state)
         return {
             "policy": self._config.policy,
+            "compress": self._config.compress or OFF,
             "iterations": iterations,
             "units": state["units"],
             "bytes": state["bytes"],

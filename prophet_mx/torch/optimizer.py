@@ -15,12 +15,12 @@ from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals, wrapped
+from .compression import compress_by_hook, settled, strategy_for
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
 from .modules import Model, broadcast_all, named_parameters, without_compiler
 from .monitor import Monitor, Stats
 from .reducer import Channel
-from .strategies import AllReduce
 from .streams import streams_of
 from .tracked import Tracked
 from .unscheduled import Unscheduled
@@ -72,12 +72,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         refusals.check_settings(settings, os.environ)
         model = without_compiler(model)
         named = named_parameters(model) if isinstance(model, nn.Module) else []
+        ddp = model if isinstance(model, DistributedDataParallel) else None
+        config = settled(ddp, config)
         refusals.check(model, optimizer, named, config)
         set_up_logging(config)
         self._config = config
         self._iteration = 0
-        ddp = model if isinstance(model, DistributedDataParallel) else None
         if config.policy == OFF and ddp is not None:
+            compress_by_hook(ddp, config)
             return
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
@@ -89,7 +91,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
         if ddp is None:
             broadcast_all(model, self._group)
-        strategy = AllReduce(self._group)
+        strategy = strategy_for(config, self._group)
         planning = agreement.Planning(self._group, strategy, tracked, config)
         plan = planning.begin(agreement.saved_profile(self._group, tracked, config))
         waiting = Waiting(config, dist.get_rank())

@@ -102,11 +102,11 @@ class Rounds:
         return [
             UnitFacts(
                 tuple(each.index for each in members),
-                units.nbytes,
+                unit.numel() * self._strategy.itemsize(unit.dtype),
                 min(each.urgency for each in members),
                 max(steps.get(each.name, -1) for each in members),
             )
-            for members, units in zip(self._members, ranges)
+            for members, unit in zip(self._members, ranges)
         ]
 
     def observed_rate(self) -> Optional[float]:
@@ -235,6 +235,7 @@ class Reducer:
         self._strategy, self._units, self._order = strategy, units, order
         self._streams, self._written = streams, written
         self._traffic, self._landed, self._failed = traffic, landed, failed
+        self._sizes = [unit.numel() * strategy.itemsize(unit.dtype) for unit in units]  # bytes on the wire
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
         self._broken = False  # one of the threads has failed: the other ends as well
@@ -316,6 +317,6 @@ class Reducer:
             self._places.put(None)
             if full and was_full:
                 self._busy_seconds += last - before
-                self._busy_bytes += self._units[unit].nbytes
+                self._busy_bytes += self._sizes[unit]
             self._traffic.landed(unit)
             self._landed(unit)

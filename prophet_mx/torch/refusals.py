@@ -95,12 +95,12 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
         )
     if not named:
         raise ConfigError("model has no parameter that requires a gradient")
-    _check_parameters(model, optimizer, named)
+    _check_parameters(model, optimizer, named, config)
     if isinstance(model, DistributedDataParallel):
         check_ddp(model)
 
 
-def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]]) -> None:
+def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
     mine = {id(param) for _, param in named}
     for name, param in named:
         if is_tracked(param):
@@ -109,6 +109,8 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
             raise ConfigError(f"parameter {name!r} is a {type(param).__name__}; allowed: a plain torch.nn.Parameter")
         if param.layout is not torch.strided:
             raise ConfigError(f"parameter {name!r} is sparse; allowed: dense parameters")
+        if config.compress is not None and param.is_complex():
+            raise ConfigError(f"parameter {name!r} is complex, and compress={config.compress!r}; allowed: real numbers, or compress='off'")
     check_groups(optimizer)
     for group in optimizer.param_groups:
         for param in group["params"]:
@@ -137,8 +139,6 @@ def check_ddp(model: DistributedDataParallel) -> None:
     """Raise ConfigError if this one does something to gradients that a schedule would leave out."""
     if getattr(model, "mixed_precision", None) is not None:
         raise ConfigError("model is a DistributedDataParallel with mixed_precision; allowed: one without (use torch.autocast)")
-    if getattr(model, "_comm_hooks", None):
-        raise ConfigError("model is a DistributedDataParallel with a communication hook; allowed: one without")
     if getattr(model, "_use_python_reducer", False):
         raise ConfigError("model is a DistributedDataParallel with optimize_ddp='python_reducer'; allowed: one without")
 

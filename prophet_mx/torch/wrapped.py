@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ConfigError
 from . import refusals
+from .compression import RefuseHook, hook_name
 from .tracked import Tracked
 
 RIGHT = "allowed: the DistributedDataParallel itself, ScheduledOptimizer(ddp, optimizer)"
@@ -51,6 +52,8 @@ class Wrapped:
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.ddp: Any = ddp
         self.ddp.join_hook = _RefuseJoin(ddp)
+        for method in RefuseHook.METHODS:
+            setattr(ddp, method, RefuseHook(ddp, method))
         if ddp.static_graph:  # else the end of the first backward finishes reductions that have not begun
             self.ddp._static_graph_delay_allreduce_enqueued = _held(True, self.ddp._static_graph_delay_allreduce_enqueued)
         self.synchronizing()
@@ -64,7 +67,8 @@ class Wrapped:
 
     def close(self) -> None:
         """It reduces again."""
-        del self.ddp.join_hook
+        for method in ("join_hook", *RefuseHook.METHODS):
+            delattr(self.ddp, method)
         self.ddp.require_backward_grad_sync = self.synchronizing()
         if self.ddp.static_graph:
             self.ddp._static_graph_delay_allreduce_enqueued = False
@@ -103,6 +107,9 @@ def has_all(ddp: DistributedDataParallel, tracked: Sequence[Tracked], group: dis
         what = f"reduces {more[0]!r} as well" if more else f"does not reduce {less[0]!r}"
         raise ConfigError(f"the DistributedDataParallel around the model {what}; {RIGHT}")
     refusals.check_ddp(ddp)
+    name = hook_name(ddp)
+    if name is not None:
+        raise ConfigError(f"the DistributedDataParallel around the model has the communication hook {name}; {RIGHT}, or compress=")
     if dist.get_process_group_ranks(ddp.process_group) != dist.get_process_group_ranks(group):
         raise ConfigError(f"the DistributedDataParallel around the model is for other ranks; {RIGHT}")
     return True

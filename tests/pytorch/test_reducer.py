@@ -18,6 +18,9 @@ class Idle:
     def __init__(self):
         self.log, self.may_end, self.error = [], threading.Event(), None
 
+    def itemsize(self, dtype):
+        return dtype.itemsize
+
     def start(self, unit):
         if self.error is not None:
             raise self.error

@@ -48,6 +48,8 @@ def test_defaults():
         ("PROPHET_UNIT", "32MB", "unit", MAX_LONE_UNIT),  # what 'auto' may choose with one server
         ("PROPHET_UNIT", "64MB", "unit", MAX_COLLECTIVE_UNIT),  # and with PyTorch
         ("PROPHET_PROFILE", "/tmp/../tmp/profile.json", "profile", "/tmp/profile.json"),
+        ("PROPHET_COMPRESS", "BF16", "compress", "bf16"),
+        ("PROPHET_COMPRESS", "off", "compress", None),
         ("PROPHET_WARMUP", "1", "warmup", 1),
         ("PROPHET_WARMUP", "1000", "warmup", 1000),
         ("PROPHET_LOG_LEVEL", "Debug", "log_level", "debug"),
@@ -100,6 +102,7 @@ WRONG = [
     ("bandwidth", "inf", "80 kbit/s to 8 Tbit/s"),
     ("bandwidth", "nan", "80 kbit/s to 8 Tbit/s"),
     ("groups", "on", "'auto'"),
+    ("compress", "int8", "'off', bf16, fp16"),
     ("message_cost", "often", "200us"),
     ("message_cost", "0", "0.1us to 1s"),
     ("message_cost", "2s", "0.1us to 1s"),

@@ -42,6 +42,7 @@ def test_gradients_may_be_ready_in_the_steps_of_the_profile():
 def test_methods_say_what_ranks_do():
     assert parse("ddp") == RingMethod("ddp", False, None, False, {})
     assert parse("ddp-bf16-4MB") == RingMethod("ddp-bf16-4MB", False, 4_000_000, True, {})
+    assert parse("scheduled-bf16") == RingMethod("scheduled-bf16", True, None, True, {"PROPHET_COMPRESS": "bf16"})
     assert parse("scheduled:PROPHET_UNIT=1MB:PROPHET_WARMUP=3")[1:] == (True, None, False, {"PROPHET_UNIT": "1MB", "PROPHET_WARMUP": "3"})
 
 

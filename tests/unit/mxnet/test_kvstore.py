@@ -3,7 +3,7 @@
 import mxnet as mx
 import pytest
 
-from prophet_mx import KVStoreError, ScheduledKVStore
+from prophet_mx import ConfigError, KVStoreError, ScheduledKVStore
 from prophet_mx.mxnet import store
 
 
@@ -19,6 +19,11 @@ def test_a_local_store_passes_through_and_says_so_once(caplog):
     assert [record.getMessage() for record in caplog.records if record.name == "prophet_mx"] == [
         "gradient traffic is not scheduled: the store is 'local', not dist_sync"
     ]
+
+
+def test_a_setting_of_pytorch_alone_is_refused():
+    with pytest.raises(ConfigError, match="compress='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"):
+        ScheduledKVStore(mx.kv.create("local"), compress="bf16")
 
 
 def test_a_store_that_could_not_agree_never_sends_a_gradient(monkeypatch):

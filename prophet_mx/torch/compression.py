@@ -1,0 +1,101 @@
+"""16 bits on the wire: who asks for them. The setting ``compress`` does, and so does a communication hook of DistributedDataParallel."""
+
+import logging
+from dataclasses import replace
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+from torch.nn.parallel import DistributedDataParallel
+
+from ..config import Config
+from ..errors import ConfigError
+from .strategies import AllReduce, CompressedAllReduce
+
+logger = logging.getLogger("prophet_mx")
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+_SETTINGS = {bf16_compress_hook: "bf16", fp16_compress_hook: "fp16"}
+_BUILT_IN = {str(dist.BuiltinCommHookType.FP16_COMPRESS): "fp16"}
+ALLOWED = "allowed: no hook (but compress='bf16' or compress='fp16'), or bf16_compress_hook or fp16_compress_hook"
+
+
+def settled(ddp: Optional[DistributedDataParallel], config: Config) -> Config:
+    """The settings, with ``compress`` as a hook of ``ddp`` asks for it. ConfigError if the hook does anything else."""
+    name = None if ddp is None else hook_name(ddp)
+    if ddp is None or name is None:
+        return config
+    found = _setting_of(ddp)
+    if found is None:
+        raise ConfigError(f"model is a DistributedDataParallel with the communication hook {name}; {ALLOWED}")
+    if config.compress not in (None, found):
+        raise ConfigError(
+            f"compress={config.compress!r}, but the DistributedDataParallel has the hook {name}; allowed: only one of the two"
+        )
+    return replace(config, compress=found)
+
+
+def hook_name(ddp: DistributedDataParallel) -> Optional[str]:
+    """The name of its communication hook; None if it has none."""
+    if ddp._comm_hooks:
+        return _name(ddp._comm_hooks[-1][0])
+    return ddp._get_ddp_logging_data().get("comm_hook") or None
+
+
+def _name(hook: Any) -> str:
+    return str(getattr(hook, "__qualname__", hook))
+
+
+def _setting_of(ddp: DistributedDataParallel) -> Optional[str]:
+    """What ``compress`` is to be by its hook; None if the hook is another."""
+    if not ddp._comm_hooks:
+        return _BUILT_IN.get(str(hook_name(ddp)))
+    [(hook, state)] = ddp._comm_hooks
+    theirs = dist.group.WORLD if state is None else state
+    if hook in _SETTINGS and _ranks(theirs) != _ranks(ddp.process_group):
+        raise ConfigError(f"the hook {_name(hook)} reduces within another group than its DistributedDataParallel; allowed: the same ranks")
+    return _SETTINGS.get(hook)
+
+
+def _ranks(group: Any) -> Any:
+    return sorted(dist.get_process_group_ranks(group)) if isinstance(group, dist.ProcessGroup) else None
+
+
+def strategy_for(config: Config, group: dist.ProcessGroup) -> AllReduce:
+    """What sums gradients over ``group``. Rank 0's log says if it rounds them."""
+    if config.compress is None:
+        return AllReduce(group)
+    if group.rank() == 0:
+        logger.info("gradients travel as %s: sums are rounded", str(DTYPES[config.compress]).replace("torch.", ""))
+    return CompressedAllReduce(group, DTYPES[config.compress])
+
+
+def compress_by_hook(ddp: DistributedDataParallel, config: Config) -> None:
+    """Have DistributedDataParallel compress as the settings say, where it reduces the gradients itself."""
+    if config.compress is not None and hook_name(ddp) is None:
+        ddp.register_comm_hook(ddp.process_group, _to_bfloat16 if config.compress == "bf16" else fp16_compress_hook)
+
+
+def _to_bfloat16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """PyTorch's hook under another name: by its own it is refused without NCCL, although gloo sums bfloat16 as well."""
+    return bf16_compress_hook(state, bucket)
+
+
+class RefuseHook:
+    """In place of a method that registers a communication hook: nothing would call the hook. A copy of the DistributedDataParallel has its
+    own method."""
+
+    METHODS = ("register_comm_hook", "_register_builtin_comm_hook")
+
+    def __init__(self, ddp: DistributedDataParallel, method: str) -> None:
+        self._ddp, self._method = ddp, method
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        hook = [*arguments, *named.values()][-1]
+        raise ConfigError(
+            f"the communication hook {_name(hook)} would not be called; allowed: one from before ScheduledOptimizer(), or compress="
+        )
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return getattr, (self._ddp, self._method)
