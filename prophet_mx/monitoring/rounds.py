@@ -283,10 +283,10 @@ class RoundCounters:
     def snapshot(self) -> Dict[str, Any]:
         """The counters at this moment, in the words of :meth:`prophet_mx._core.Driver.snapshot`. "Answered" is: summed up.
 
-        A link's backlog is what it carried, and the time that passed, while the unit whose turn it was was ready.
+        Iterations are not counted, as the caller is never ahead of its gradients. A link's backlog is what it carried, and the time that
+        passed, while the unit whose turn it was was ready.
         """
         return {
-            "iterations": self._round,
             "units": self._landed_units,
             "bytes": self._landed_bytes,
             "wait_seconds": self._wait_seconds,

@@ -285,7 +285,7 @@ def test_a_plan_is_made_when_the_answers_of_unused_parameters_are_there():
             return super().start(unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("prophet_mx.torch.optimizer.AllReduce", Late)
+        patch.setattr("prophet_mx.torch.compression.AllReduce", Late)
         same(trained(lambda: nn.Linear(WIDTH, WIDTH), find_unused_parameters=True))
 
 
