@@ -12,6 +12,7 @@ import torch
 from ..errors import CollectiveError
 from ..planning.rounds import RoundPlan
 from .guards import plainly
+from .homes import Homes
 from .reducer import Channel, Rounds
 from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
@@ -41,7 +42,8 @@ class Exchange:
         self.samples: List[List[Optional[float]]] = []
         self.uses: List[Tracked] = []  # by forward, in order
         self.last_uses: List[Tracked] = []  # the same, of the iteration before
-        self.unseen: List[Tracked] = []  # parameters that no guard saw being used
+        self.homes = Homes()
+        self.unseen: List[Tracked] = []  # parameters that no guard saw being used, and that have no home
         self._gradients_were_read = False
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
 
@@ -130,7 +132,8 @@ class Exchange:
                 f"parameter {tracked.name!r} has a gradient, but no use of it was seen since the last step(): C++ code has read it, or "
                 "backward ran again through a graph from before step(). Its value may have been an old one: end this run"
             )
-        self.unseen.append(tracked)  # until there is a plan, step() waits for all updates
+        if not self.homes.take(tracked):
+            self.unseen.append(tracked)  # until there is a plan, step() waits for all updates
         with plainly():
             fresh = tracked.param.grad
         self.release(tracked)
@@ -157,6 +160,7 @@ class Exchange:
             for tracked in self.tracked:
                 tracked.forward_begins()
         self.uses.clear()
+        self.homes.begin_forward()
         for tracked in self.unseen:
             if tracked.stage == STEPPING:
                 self.release(tracked)

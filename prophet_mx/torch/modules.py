@@ -75,7 +75,9 @@ class Model:
         self._synchronizing = True  # not within no_sync
         self._synchronized = True  # the forward before this one was to be synchronised
         self._handles: List[Any] = []
-        self._hook_modules(model, {id(each.param): each for each in exchange.tracked})
+        mine = {id(each.param): each for each in exchange.tracked}
+        self._hook_modules(model, mine)
+        self._handles += exchange.homes.find(model, mine, exchange)
         if isinstance(model, DistributedDataParallel):
             self._take(model)
         else:
