@@ -94,6 +94,8 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file to read the profile from, if it exists; rank 0 also keeps it there. None for none.
     warmup : iterations whose ready times make the first profile.
+    fallback : with PyTorch, ``auto``: go on as plain DistributedDataParallel if the first hundred iterations show that this is faster;
+        ``off``: never.
     compress : with PyTorch, as what floating-point gradients travel: ``bf16`` or ``fp16``; None for what they are.
     log_level : the lowest level that prophet_mx logs; None to leave that to the program.
     log_every : iterations between two lines of statistics in the log, 0 for none.
@@ -134,6 +136,7 @@ class Config:
     )
     warmup: int = _setting(3, _count(1, 1000), "a whole number from 1 to 1000 (iterations)")
     compress: Optional[str] = _setting(None, _off(_choice(*COMPRESSED)), "'off', " + ", ".join(COMPRESSED))
+    fallback: str = _setting("auto", _choice("auto", "off"), "'auto' (as the first hundred iterations show), or 'off'")
     log_level: Optional[str] = _setting(
         None, _auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)
     )

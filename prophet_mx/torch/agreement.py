@@ -59,7 +59,7 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
     mine = [
         (each.name, tuple(each.param.shape), tuple(each.param.stride()), str(each.param.dtype), each.param.device.type) for each in tracked
     ]
-    about = (config.policy, config.unit, config.warmup, config.compress, *settings)
+    about = (config.policy, config.unit, config.warmup, config.compress, config.fallback, *settings)
     every: List[Any] = [None] * group.size()
     dist.all_gather_object(every, (about, mine), group=group)
     for rank, (other, params) in enumerate(every):

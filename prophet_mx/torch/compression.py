@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import replace
-from typing import Any, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple
 
 import torch
 import torch.distributed as dist
@@ -37,7 +37,9 @@ def settled(ddp: Optional[DistributedDataParallel], config: Config) -> Config:
 
 
 def hook_name(ddp: DistributedDataParallel) -> Optional[str]:
-    """The name of its communication hook; None if it has none."""
+    """The name of its communication hook; None if it has none, or one of ours."""
+    if _ours(ddp) is not None:
+        return None
     if ddp._comm_hooks:
         return _name(ddp._comm_hooks[-1][0])
     return ddp._get_ddp_logging_data().get("comm_hook") or None
@@ -71,15 +73,45 @@ def strategy_for(config: Config, group: dist.ProcessGroup) -> AllReduce:
     return CompressedAllReduce(group, DTYPES[config.compress])
 
 
-def compress_by_hook(ddp: DistributedDataParallel, config: Config) -> None:
-    """Have DistributedDataParallel compress as the settings say, where it reduces the gradients itself."""
-    if config.compress is not None and hook_name(ddp) is None:
-        ddp.register_comm_hook(ddp.process_group, _to_bfloat16 if config.compress == "bf16" else fp16_compress_hook)
+class HookedDDP:
+    """A DistributedDataParallel that compresses as the settings say, where it reduces the gradients itself; its own hook may do so already.
+
+    Attribute ``active``: it does. A hook cannot be taken away: without it, this one does what DistributedDataParallel does without any.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, config: Config) -> None:
+        self.active = True
+        if config.compress is None or hook_name(ddp) is not None:
+            return
+        ours = _ours(ddp)
+        if ours is None:
+            ours = _Hook()
+            DistributedDataParallel.register_comm_hook(ddp, ddp.process_group, ours.run)
+        ours.owner, ours.compress = self, bf16_compress_hook if config.compress == "bf16" else fp16_compress_hook
 
 
-def _to_bfloat16(state: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """PyTorch's hook under another name: by its own it is refused without NCCL, although gloo sums bfloat16 as well."""
-    return bf16_compress_hook(state, bucket)
+class _Hook:
+    """One that compresses while its owner is active. Not PyTorch's itself: without NCCL, that for bfloat16 is refused by its name, although
+    gloo sums such numbers as well."""
+
+    owner: HookedDDP
+    compress: Callable[..., "torch.futures.Future[torch.Tensor]"]
+
+    def run(self, group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        """The mean of a bucket."""
+        if self.owner.active:
+            return self.compress(group, bucket)
+        future = dist.all_reduce(bucket.buffer().mul_(1.0 / group.size()), group=group, async_op=True).get_future()
+        return future.then(lambda done: done.value()[0])  # type: ignore[no-any-return]
+
+
+def _ours(ddp: DistributedDataParallel) -> Optional[_Hook]:
+    """The hook that an earlier :class:`HookedDDP` has left."""
+    for hook, _ in ddp._comm_hooks:
+        owner = getattr(hook, "__self__", None)
+        if isinstance(owner, _Hook):
+            return owner
+    return None
 
 
 class RefuseHook:

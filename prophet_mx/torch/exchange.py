@@ -36,6 +36,7 @@ class Exchange:
         self.waiting.watch()
         self.updater = Updater(channel.waiting, channel.traffic, channel.streams)
         self.rounds = Rounds(self.tracked, channel, self._summed, self)
+        self.paused = False  # DistributedDataParallel reduces all gradients, and parameters are plain
         self.reducing = True  # False: what backward adds stays here (no_sync)
         self.recording = True  # there is no plan yet: note when gradients are ready and which parameters are used first
         self.sampling = False  # note when gradients are ready, to see whether that has changed
@@ -68,6 +69,8 @@ class Exchange:
 
     def contribute(self, tracked: Tracked) -> None:
         """Backward has added to ``grad`` of this parameter. Called by autograd, perhaps in a thread of its own."""
+        if self.paused:
+            return
         tracked.reach(time.perf_counter())
         if tracked.stage == STEPPING:
             self._was_not_seen(tracked)

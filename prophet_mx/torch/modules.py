@@ -10,7 +10,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ..config import Config
 from . import refusals, wrapped
+from .compression import HookedDDP
 from .exchange import Exchange
 from .hooks import Hook, hook_forward, is_compiled
 from .tracked import Tracked
@@ -69,6 +71,7 @@ class Model:
         self._wrapped: Optional[wrapped.Wrapped] = None
         self._foreign: Any = None  # a weak reference to one that was met last, and is none of ours
         self._looked_within = False
+        self._hooked: Optional[HookedDDP] = None
         self._buffers = [buffer for buffer in model.buffers() if buffer is not None] if broadcast_buffers else []
         # Versions of the buffers when they were those of rank 0; None where that is always so, and where it has been said that it is not.
         self._seen: Optional[List[int]] = [] if self._buffers and dist.get_rank(group) else None
@@ -182,13 +185,35 @@ class Model:
         wanted = self._wrapped.synchronizing() and self._synchronizing
         self._wrapped.ddp.require_forward_param_sync = self._synchronized
         self._synchronized = training and wanted
-        if training:
+        if self._exchange.paused:
+            self._wrapped.reduce(wanted)
+        elif training:
             self._begin()
             self._exchange.reducing = wanted
 
     def _begin(self) -> None:
         self._unscheduled.forward_begins()
         self._exchange.begin_forward()
+
+    @property
+    def ddp(self) -> Optional[DistributedDataParallel]:
+        """The DistributedDataParallel that leaves its gradients to the schedule, and can reduce them as well as not."""
+        return None if self._wrapped is None or self._wrapped.ddp.static_graph else self._wrapped.ddp
+
+    def pause(self, config: Config) -> None:
+        """Nothing is under way. From the next forward on :attr:`ddp` reduces, and compresses as the settings say, until :meth:`resume`."""
+        self._exchange.paused = True
+        if self._hooked is None and self.ddp is not None:
+            self._hooked = HookedDDP(self.ddp, config)
+
+    def resume(self) -> None:
+        """It leaves its gradients to the schedule again."""
+        self._exchange.paused = False
+
+    def go_on_alone(self) -> None:
+        """After :meth:`close`, it compresses as it did after :meth:`pause`."""
+        if self._hooked is not None:
+            self._hooked.active = True
 
     def close(self) -> None:
         """Take all hooks away, and let DistributedDataParallel reduce again."""
@@ -197,6 +222,8 @@ class Model:
         if self._wrapped is not None:
             self._wrapped.ddp.require_forward_param_sync = self._synchronized
             self._wrapped.close()
+        if self._hooked is not None:
+            self._hooked.active = False
         self._unscheduled.close()
 
 

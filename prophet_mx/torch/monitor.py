@@ -22,9 +22,10 @@ class Stats(TypedDict, total=False):
 
     Attributes
     ----------
-    policy : ``prophet`` or ``off``.
+    policy : ``prophet``; ``off`` also where the job goes on as plain DistributedDataParallel, which was faster.
     compress : as what gradients travel: ``bf16``, ``fp16``, or ``off`` for what they are.
     iterations : calls of ``step()``.
+    scheduled_seconds, ddp_seconds : of an iteration, as the job has tried both; missing if it has not.
     units, bytes : collectives that are done, and their payload.
     wait_seconds : sum over units, from ready here until started.
     first_wait : mean seconds from ready here until summed up of the most urgent unit.
@@ -44,6 +45,8 @@ class Stats(TypedDict, total=False):
     policy: str
     compress: str
     iterations: int
+    scheduled_seconds: float
+    ddp_seconds: float
     units: int
     bytes: int
     wait_seconds: float

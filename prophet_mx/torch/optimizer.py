@@ -2,6 +2,7 @@
 
 import os
 import weakref
+from statistics import median
 from typing import Any, Callable, ContextManager, Dict, List, Optional
 
 import torch
@@ -15,7 +16,7 @@ from ..monitoring.metrics import set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals, wrapped
-from .compression import compress_by_hook, settled, strategy_for
+from .compression import HookedDDP, settled, strategy_for
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
 from .modules import Model, broadcast_all, named_parameters, without_compiler
@@ -23,6 +24,7 @@ from .monitor import Monitor, Stats
 from .reducer import Channel
 from .streams import streams_of
 from .tracked import Tracked
+from .trial import Trial
 from .unscheduled import Unscheduled
 from .updates import Groups, step_hooks
 from .waiting import Waiting
@@ -78,8 +80,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         set_up_logging(config)
         self._config = config
         self._iteration = 0
+        self._alone: Optional[DistributedDataParallel] = None  # what the job goes on with, as it is faster
         if config.policy == OFF and ddp is not None:
-            compress_by_hook(ddp, config)
+            HookedDDP(ddp, config)
             return
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
@@ -107,6 +110,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, named_parameters(model, trained=False), self._lazy)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
+        tries = config.fallback == "auto" and config.policy != OFF
+        self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None
         optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
@@ -165,7 +170,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self.optimizer.zero_grad(set_to_none)
         else:
             self._follow_groups()
-            self._exchange.zero_grad(set_to_none)
+            (self.optimizer if self._exchange.paused else self._exchange).zero_grad(set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Start the update of all parameters that have gradients, with the current hyperparameters, and return.
@@ -185,16 +190,21 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._unscheduled.step_begins()
         self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         with self._unscheduled.within_step():
-            if self._lazy:
+            if self._exchange.paused:
+                self.optimizer.step()
+            elif self._lazy:
                 with step_hooks(self.optimizer):
                     self._exchange.step(self.optimizer)
             else:  # not known to treat each parameter by itself
                 self._exchange.gather()
                 self.optimizer.step()
         self._iteration += 1
-        self._learner.iteration_ends()
+        if not self._exchange.paused:
+            self._learner.iteration_ends()
         if self._monitor is not None:
             self._monitor.iteration_ends(self._iteration)
+        if self._trial is not None and not self._exchange.recording and self._trial.iteration_ends():
+            self._go_on_alone()
         return loss
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
@@ -202,6 +212,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def no_sync(self) -> ContextManager[None]:
         """A context in which backward only accumulates gradients on this rank; a DistributedDataParallel's ``no_sync()`` does the same."""
         if self._exchange is None:
+            if self._alone is not None:
+                return self._alone.no_sync()
             raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
         return self._model.no_sync()
 
@@ -217,7 +229,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
         if self._monitor is None:
             return {"policy": OFF}
-        return self._monitor.stats(self._iteration, self._learner.plan, self._learner.plans, self._unscheduled.reasons)
+        stats = self._monitor.stats(self._iteration, self._learner.plan, self._learner.plans, self._unscheduled.reasons)
+        if self._trial is not None and self._trial.times is not None:
+            stats["scheduled_seconds"], stats["ddp_seconds"] = (median(times) for times in self._trial.times)
+        if self._alone is not None:
+            stats["policy"] = OFF
+        return stats
 
     def counters(self) -> Dict[str, Any]:
         """The counters of which :func:`prophet_mx.metrics.between` makes figures; empty where DistributedDataParallel does everything."""
@@ -265,6 +282,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._parts.leave()
 
     # -- inside ------------------------------------------------------------------------------------------------------------
+
+    def _go_on_alone(self) -> None:
+        """DistributedDataParallel is faster. All ranks are here, at the end of ``step()``."""
+        self._alone = self._model.ddp
+        assert self._alone is not None
+        with self._parts.exchange.waiting.blocked("the other ranks, before the schedule ends"):
+            dist.barrier(self._alone.process_group)  # nobody destroys a group that another still uses
+        self.close()
+        self._model.go_on_alone()
 
     def _allow_unused(self) -> None:
         """From now on some parameters may have no gradient. No gradient of this round is there yet, on any rank."""

@@ -65,6 +65,10 @@ class Wrapped:
         self.ddp.require_backward_grad_sync = _held(False, wanted)
         return wanted
 
+    def reduce(self, now: bool) -> None:
+        """After :meth:`synchronizing`: whether it reduces this once, although it has left its gradients to the schedule."""
+        self.ddp.require_backward_grad_sync = _held(now, self.ddp.require_backward_grad_sync.wanted)
+
     def close(self) -> None:
         """It reduces again."""
         for method in ("join_hook", *RefuseHook.METHODS):

@@ -102,6 +102,7 @@ WRONG = [
     ("bandwidth", "inf", "80 kbit/s to 8 Tbit/s"),
     ("bandwidth", "nan", "80 kbit/s to 8 Tbit/s"),
     ("groups", "on", "'auto'"),
+    ("fallback", "on", "'auto'"),
     ("compress", "int8", "'off', bf16, fp16"),
     ("message_cost", "often", "200us"),
     ("message_cost", "0", "0.1us to 1s"),
