@@ -9,13 +9,11 @@ same gradients. The lines that prophet_mx adds are marked with (1), (2) and (3).
 import mxnet as mx
 from prophet_mx import ScheduledKVStore  # (1)
 
-import argparse
 import logging
-import os
-import sys
 
 import numpy as np
 
+from options import log_as, make_parser, parse
 from text import load, numbered
 
 BUCKETS = (20, 40, 60, 80)  # characters; longer lines are cut
@@ -74,20 +72,14 @@ def network(characters, units, layers):
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--text", help="file to learn from, line by line (default: modules of Python)")
-    parser.add_argument("--kv-store", default="local", help="dist_sync trains on several workers")
-    parser.add_argument("--gpus", type=int, help="number of the GPU; without it the CPU")
+    parser = make_parser(__doc__, "file to learn from, line by line")
     parser.add_argument("--layers", type=int, default=1, help="layers of LSTM")
     parser.add_argument("--units", type=int, default=64, help="units of a layer")
     parser.add_argument("--batch-size", type=int, default=32, help="lines per worker and iteration")
     parser.add_argument("--lines", type=int, default=4000, help="lines to learn from, of all workers together")
     parser.add_argument("--epochs", type=int, default=3, help="passes over the lines")
     parser.add_argument("--lr", type=float, default=0.005, help="learning rate of Adam")
-    args = parser.parse_args()
-    if args.kv_store.startswith("dist") and "DMLC_ROLE" not in os.environ:
-        parser.error("--kv-store dist_sync needs servers and workers: prophet-mx launch -n 2 -s 1 -- python train_lstm.py ...")
-    return args
+    return parse(parser)
 
 
 def main():
@@ -95,7 +87,7 @@ def main():
     kv = mx.kv.create(args.kv_store)
     if kv.type.startswith("dist"):
         kv = ScheduledKVStore(kv)  # (2)
-    logging.basicConfig(level=logging.INFO, format=f"worker {kv.rank}: %(message)s", stream=sys.stdout, force=True)
+    log_as(kv.rank)
     text = load(args.text)
     numbers, characters = numbered(text)
     ends = np.cumsum([len(line) + 1 for line in text.split("\n")])

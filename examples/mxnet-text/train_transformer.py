@@ -8,16 +8,14 @@ The lines that prophet_mx adds are marked with (1), (2) and (3).
 import mxnet as mx
 from prophet_mx import ScheduledKVStore  # (1)
 
-import argparse
 import logging
 import math
-import os
-import sys
 
 import numpy as np
 from mxnet import autograd, gluon
 from mxnet.gluon import nn
 
+from options import log_as, make_parser, parse
 from text import load, numbered
 
 
@@ -69,10 +67,7 @@ class Transformer(gluon.HybridBlock):
 
 
 def parse_args():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], formatter_class=argparse.ArgumentDefaultsHelpFormatter)
-    parser.add_argument("--text", help="file to learn from (default: modules of Python)")
-    parser.add_argument("--kv-store", default="local", help="dist_sync trains on several workers")
-    parser.add_argument("--gpus", type=int, help="number of the GPU; without it the CPU")
+    parser = make_parser(__doc__, "file to learn from")
     parser.add_argument("--layers", type=int, default=2, help="layers")
     parser.add_argument("--units", type=int, default=64, help="units of a layer")
     parser.add_argument("--heads", type=int, default=4, help="heads of attention")
@@ -80,9 +75,7 @@ def parse_args():
     parser.add_argument("--batch-size", type=int, default=16, help="pieces of text per worker and iteration")
     parser.add_argument("--iterations", type=int, default=300, help="iterations in all")
     parser.add_argument("--lr", type=float, default=0.002, help="learning rate of Adam")
-    args = parser.parse_args()
-    if args.kv_store.startswith("dist") and "DMLC_ROLE" not in os.environ:
-        parser.error("--kv-store dist_sync needs servers and workers: prophet-mx launch -n 2 -s 1 -- python train_transformer.py ...")
+    args = parse(parser)
     if args.units % args.heads:
         parser.error(f"--units {args.units} cannot be divided by --heads {args.heads}")
     return args
@@ -93,7 +86,7 @@ def main():
     kv = mx.kv.create(args.kv_store)
     if kv.type.startswith("dist"):
         kv = ScheduledKVStore(kv)  # (2)
-    logging.basicConfig(level=logging.INFO, format=f"worker {kv.rank}: %(message)s", stream=sys.stdout, force=True)
+    log_as(kv.rank)
     device = mx.cpu() if args.gpus is None else mx.gpu(args.gpus)
     text, characters = numbered(load(args.text))
     text = np.array_split(text, kv.num_workers)[kv.rank]
