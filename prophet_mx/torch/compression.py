@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import replace
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional
 
 import torch
 import torch.distributed as dist
@@ -41,11 +41,12 @@ def hook_name(ddp: DistributedDataParallel) -> Optional[str]:
     if _ours(ddp) is not None:
         return None
     if ddp._comm_hooks:
-        return _name(ddp._comm_hooks[-1][0])
+        return name_of(ddp._comm_hooks[-1][0])
     return ddp._get_ddp_logging_data().get("comm_hook") or None
 
 
-def _name(hook: Any) -> str:
+def name_of(hook: Any) -> str:
+    """What a communication hook is called."""
     return str(getattr(hook, "__qualname__", hook))
 
 
@@ -56,7 +57,9 @@ def _setting_of(ddp: DistributedDataParallel) -> Optional[str]:
     [(hook, state)] = ddp._comm_hooks
     theirs = dist.group.WORLD if state is None else state
     if hook in _SETTINGS and _ranks(theirs) != _ranks(ddp.process_group):
-        raise ConfigError(f"the hook {_name(hook)} reduces within another group than its DistributedDataParallel; allowed: the same ranks")
+        raise ConfigError(
+            f"the hook {name_of(hook)} reduces within another group than its DistributedDataParallel; allowed: the same ranks"
+        )
     return _SETTINGS.get(hook)
 
 
@@ -112,22 +115,3 @@ def _ours(ddp: DistributedDataParallel) -> Optional[_Hook]:
         if isinstance(owner, _Hook):
             return owner
     return None
-
-
-class RefuseHook:
-    """In place of a method that registers a communication hook: nothing would call the hook. A copy of the DistributedDataParallel has its
-    own method."""
-
-    METHODS = ("register_comm_hook", "_register_builtin_comm_hook")
-
-    def __init__(self, ddp: DistributedDataParallel, method: str) -> None:
-        self._ddp, self._method = ddp, method
-
-    def __call__(self, *arguments: Any, **named: Any) -> None:
-        hook = [*arguments, *named.values()][-1]
-        raise ConfigError(
-            f"the communication hook {_name(hook)} would not be called; allowed: one from before ScheduledOptimizer(), or compress="
-        )
-
-    def __reduce__(self) -> Tuple[Any, ...]:
-        return getattr, (self._ddp, self._method)

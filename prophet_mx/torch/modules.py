@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
@@ -27,15 +27,6 @@ def without_compiler(model: nn.Module) -> nn.Module:
     """The DistributedDataParallel that was given to torch.compile; any other model as it is."""
     inner = getattr(model, "_orig_mod", None)
     return inner if isinstance(inner, DistributedDataParallel) else model
-
-
-def named_parameters(model: nn.Module, trained: bool = True) -> List[Tuple[str, nn.Parameter]]:
-    """The parameters that are trained, or those that are not, each once, by name; without those that DistributedDataParallel was told to
-    ignore."""
-    ddp = isinstance(model, DistributedDataParallel)
-    named = (model.module if ddp else model).named_parameters()
-    ignored = model.parameters_to_ignore if ddp else ()
-    return [(name, param) for name, param in named if param.requires_grad is trained and name not in ignored]
 
 
 def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:

@@ -19,7 +19,7 @@ from . import agreement, refusals, wrapped
 from .compression import HookedDDP, settled, strategy_for
 from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
-from .modules import Model, broadcast_all, named_parameters, without_compiler
+from .modules import Model, broadcast_all, without_compiler
 from .monitor import Monitor, Stats
 from .reducer import Channel
 from .streams import streams_of
@@ -73,7 +73,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         config = Config.from_env(**settings)
         refusals.check_settings(settings, os.environ)
         model = without_compiler(model)
-        named = named_parameters(model) if isinstance(model, nn.Module) else []
+        named = wrapped.named_parameters(model) if isinstance(model, nn.Module) else []
         ddp = model if isinstance(model, DistributedDataParallel) else None
         config = settled(ddp, config)
         refusals.check(model, optimizer, named, config)
@@ -108,7 +108,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
-        self._unscheduled = Unscheduled(optimizer, self._exchange, named_parameters(model, trained=False), self._lazy)
+        self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)
         self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
         tries = config.fallback == "auto" and config.policy != OFF
         self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None

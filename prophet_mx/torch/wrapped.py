@@ -3,14 +3,15 @@
 It may be given, or met in a forward: a user or a framework has put it around a module that is scheduled. Then it is adopted, or refused.
 """
 
-from typing import Any, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Tuple
 
 import torch.distributed as dist
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..errors import ConfigError
 from . import refusals
-from .compression import RefuseHook, hook_name
+from .compression import hook_name, name_of
 from .tracked import Tracked
 
 RIGHT = "allowed: the DistributedDataParallel itself, ScheduledOptimizer(ddp, optimizer)"
@@ -31,19 +32,30 @@ def _held(value: bool, wanted: bool) -> _Held:
     return held
 
 
-class _RefuseJoin:
-    """In place of ``join_hook``. A copy of the DistributedDataParallel has its own."""
+class _Refused:
+    """In place of a method of REFUSED. A copy of the DistributedDataParallel has its own."""
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
-        self._ddp = ddp
+    def __init__(self, ddp: DistributedDataParallel, method: str) -> None:
+        self._ddp, self._method = ddp, method
 
-    def __call__(self, **_: Any) -> None:
-        raise ConfigError(
-            "join() of a DistributedDataParallel cannot be scheduled; allowed: the same number of iterations on each rank, or policy='off'"
-        )
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        raise ConfigError(REFUSED[self._method](*arguments, **named))
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return getattr, (self._ddp, "join_hook")
+        return getattr, (self._ddp, self._method)
+
+
+def _no_join(**_: Any) -> str:
+    return "join() of a DistributedDataParallel cannot be scheduled; allowed: the same number of iterations on each rank, or policy='off'"
+
+
+def _no_hook(*arguments: Any, **named: Any) -> str:
+    hook = [*arguments, *named.values()][-1]
+    return f"the communication hook {name_of(hook)} would not be called; allowed: one from before ScheduledOptimizer(), or compress="
+
+
+# Methods that have no place beside a schedule, and what the error of each says.
+REFUSED: Dict[str, Callable[..., str]] = {"join_hook": _no_join, "register_comm_hook": _no_hook, "_register_builtin_comm_hook": _no_hook}
 
 
 class Wrapped:
@@ -51,9 +63,8 @@ class Wrapped:
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self.ddp: Any = ddp
-        self.ddp.join_hook = _RefuseJoin(ddp)
-        for method in RefuseHook.METHODS:
-            setattr(ddp, method, RefuseHook(ddp, method))
+        for method in REFUSED:
+            setattr(ddp, method, _Refused(ddp, method))
         if ddp.static_graph:  # else the end of the first backward finishes reductions that have not begun
             self.ddp._static_graph_delay_allreduce_enqueued = _held(True, self.ddp._static_graph_delay_allreduce_enqueued)
         self.synchronizing()
@@ -71,7 +82,7 @@ class Wrapped:
 
     def close(self) -> None:
         """It reduces again."""
-        for method in ("join_hook", *RefuseHook.METHODS):
+        for method in REFUSED:
             delattr(self.ddp, method)
         self.ddp.require_backward_grad_sync = self.synchronizing()
         if self.ddp.static_graph:
@@ -95,14 +106,22 @@ class _Rebuild:
         ddp.logger._set_static_graph()
 
 
+def named_parameters(model: nn.Module, trained: bool = True) -> List[Tuple[str, nn.Parameter]]:
+    """The parameters that are trained, or those that are not, each once, by name; without those that DistributedDataParallel was told to
+    ignore."""
+    ddp = isinstance(model, DistributedDataParallel)
+    named = (model.module if ddp else model).named_parameters()
+    ignored = model.parameters_to_ignore if ddp else ()
+    return [(name, param) for name, param in named if param.requires_grad is trained and name not in ignored]
+
+
 def has_all(ddp: DistributedDataParallel, tracked: Sequence[Tracked], group: dist.ProcessGroup) -> bool:
     """Whether it has these parameters, which are scheduled in ``group``; False if it has none of them.
 
     Raises ConfigError if it has others as well, or cannot leave them to the schedule.
     """
     mine = {id(each.param) for each in tracked}
-    ignored: Set[str] = ddp.parameters_to_ignore
-    theirs = {id(param): name for name, param in ddp.module.named_parameters() if param.requires_grad and name not in ignored}
+    theirs = {id(param): name for name, param in named_parameters(ddp)}
     if not mine & theirs.keys():
         return False
     more = [name for key, name in theirs.items() if key not in mine]
