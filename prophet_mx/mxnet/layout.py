@@ -136,7 +136,7 @@ def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
     most = most_elements(keys.servers, keys.bigarray)
     for key, shape in keys.shapes.items():
         parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
-        if not (len(parts) == 1 and keys.spread(shape.elements)) and has_chosen_key(shape.bytes, len(parts), unit, keys.servers):
+        if has_chosen_key(shape.bytes, len(parts), unit, keys.servers, keys.spread(shape.elements)):
             found[key] = parts
     count = sum(map(len, found.values()))
     if keys.servers > 1 and keys.texts and keys.count + count >= SURE:
@@ -150,9 +150,8 @@ def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: H
     shapes = list(keys.shapes.values())
     kinds = [np.dtype(shape.dtype).name for shape in shapes]
     alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, kinds)]
-    small = [0 if own else shape.bytes for own, shape in zip(alone, shapes)]
-    for index in hints.frozen:
-        small[index] = 0
+    frozen = frozenset(hints.frozen)
+    small = [0 if own or index in frozen else shape.bytes for index, (own, shape) in enumerate(zip(alone, shapes))]
     found = groups(small, kinds, hints.places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys

@@ -51,10 +51,10 @@ def most_elements(servers: int, bigarray: int) -> int:
     return max(1, bigarray - 1) if servers > 1 else MOST
 
 
-def has_chosen_key(size: int, parts: int, unit: int, servers: int) -> bool:
+def has_chosen_key(size: int, parts: int, unit: int, servers: int, spread: bool) -> bool:
     """Whether a gradient of ``size`` bytes, in ``parts`` units of about ``unit`` bytes, travels under keys that are chosen for it. A whole
-    one does if it is too large for a group, and if there is a server to choose."""
-    return parts > 1 or servers > 1 and 0 < unit < 2 * size
+    one does if it is too large for a group, and if there is a server to choose: MXNet does not ``spread`` it over all of several."""
+    return parts > 1 or servers > 1 and not spread and 0 < unit < 2 * size
 
 
 def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:

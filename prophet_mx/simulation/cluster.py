@@ -135,14 +135,15 @@ def make_units(
     """
     sizes: List[List[int]] = []  # bytes of the units of each gradient
     chosen: List[bool] = []  # for each gradient whether its keys are
+    small: List[int] = []  # bytes of those that may share a message, else 0
     for gradient in profile.gradients:
         parts = cut(max(1, gradient.bytes // element_bytes), element_bytes, unit, most_elements(servers, bigarray))
         own = [(part.stop - part.start) * element_bytes for part in parts]
         own[-1] += gradient.bytes - sum(own)
         sizes.append(own)
-        spread = len(own) == 1 and servers > 1 and own[0] >= bigarray * element_bytes
-        chosen.append(not spread and has_chosen_key(gradient.bytes, len(own), unit, servers))
-    small = [0 if own_keys or servers > 1 and own[0] >= bigarray * element_bytes else own[0] for own, own_keys in zip(sizes, chosen)]
+        spread = servers > 1 and own[0] >= bigarray * element_bytes
+        chosen.append(has_chosen_key(gradient.bytes, len(own), unit, servers, spread))
+        small.append(0 if chosen[-1] or spread else own[0])
     shared = groups(small, [0] * len(small), range(len(small)), unit, most_elements(servers, bigarray)) if grouped and unit else []
     group_of = {member: members for members in shared for member in members}
 
