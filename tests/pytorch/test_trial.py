@@ -115,6 +115,13 @@ def test_two_ranks_bit_for_bit(bucket_view):
         assert method.seen["scheduled_seconds"] == 2.0 and method.seen["ddp_seconds"] == (1.0 if faster else 3.0)
 
 
+def training(method):
+    model = net()
+    forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
+    for batch in batches(ITERATIONS, 4, 7):
+        yield step(forward, optimizer, batch)
+
+
 class Adopted(Tried):
     """A DDP that is put around the scheduled module."""
 
@@ -129,12 +136,6 @@ class Adopted(Tried):
 
 @on_ranks(2, timeout=120)
 def test_a_ddp_that_is_met_later_is_tried_as_well():
-    def training(method):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
-        for batch in batches(ITERATIONS, 4, 7):
-            yield step(forward, optimizer, batch)
-
     expected = run(training, Method())
     for faster in (False, True):
         method = Adopted(faster)
@@ -144,12 +145,6 @@ def test_a_ddp_that_is_met_later_is_tried_as_well():
 
 @on_ranks(2, timeout=120)
 def test_ddp_goes_on_with_16_bits_as_well():
-    def training(method):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
-        for batch in batches(ITERATIONS, 4, 7):
-            yield step(forward, optimizer, batch)
-
     kept, tried = Tried(True, compress="bf16", fallback="off"), Tried(True, compress="bf16")
     assert_equal(run(training, kept), run(training, tried), "with 16 bits")
     assert kept.seen["policy"] == "prophet" and tried.seen["policy"] == "off"
@@ -183,12 +178,6 @@ def test_the_job_says_so_and_a_plain_module_is_never_tried():
     logger.addHandler(lines)
     logger.setLevel(logging.INFO)
 
-    def training(method):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
-        for batch in batches(ITERATIONS, 4, 7):
-            yield step(forward, optimizer, batch)
-
     def said(method):
         lines.lines.clear()
         run(training, method)
@@ -216,12 +205,6 @@ def test_a_schedule_that_is_slower_ends():
 
         def check(self):
             self.planned, self.seen = True, self.optimizer.stats()
-
-    def training(method):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
-        for batch in batches(ITERATIONS, 4, 7):
-            yield step(forward, optimizer, batch)
 
     slow = Slow()
     expected = run(training, Method())
