@@ -18,7 +18,7 @@ none-groups    12 tensors are one key, no optimizer
 import argparse
 import os
 import sys
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from .comparison.metadata import describe
 from .comparison.own_jobs import reported
@@ -29,16 +29,29 @@ VARIANTS = ("none", "plain", "alone", "groups", "runs", "none-groups")
 MARK = "server "  # starts the line with a result
 
 
-def server_time() -> float:
-    """Seconds of processor time that the servers of this job have used."""
+class ServerTime(NamedTuple):
+    """Processor time of the servers of a job: seconds since they started, or microseconds per tensor.
+
+    Attributes
+    ----------
+    all : of all their threads, most of which carry messages.
+    main : of their main threads, in which the optimizer runs. It is what others wait for.
+    """
+
+    all: float
+    main: float
+
+
+def server_time() -> ServerTime:
+    """What the servers of this job have used."""
     import psutil
 
-    found = 0.0
-    for process in psutil.Process().parent().children(recursive=True):
-        if process.environ().get("DMLC_ROLE") == "server":
-            times = process.cpu_times()
-            found += times.user + times.system
-    return found
+    found = [each for each in psutil.Process().parent().children(recursive=True) if each.environ().get("DMLC_ROLE") == "server"]
+    everything = [process.cpu_times() for process in found]
+    mains = [thread for process in found for thread in process.threads() if thread.id == process.pid]
+    return ServerTime(
+        sum(times.user + times.system for times in everything), sum(thread.user_time + thread.system_time for thread in mains)
+    )
 
 
 def measure(options: argparse.Namespace, variant: str) -> None:
@@ -88,24 +101,32 @@ def measure(options: argparse.Namespace, variant: str) -> None:
     iterate(options.iterations)
     kv._barrier()
     if kv.rank == 0:
-        print(f"{MARK}{(server_time() - before) / options.iterations / options.tensors * 1e6}", flush=True)
+        tensors = options.iterations * options.tensors
+        print(MARK, *((now - then) / tensors * 1e6 for now, then in zip(server_time(), before)), flush=True)
     kv._barrier()
     if not variant.startswith("none") and not all((value[: size // 2] < 0).asnumpy().all() for size, value in zip(sizes, values)):
         raise AssertionError("a worker got wrong values: what was measured is not a working server")
 
 
-def run(options: argparse.Namespace, variant: str) -> float:
+def run(options: argparse.Namespace, variant: str) -> ServerTime:
     """One job's microseconds per tensor."""
     names = ("tensors", "members", "size", "iterations", "warmup", "optimizer")
-    return float(reported(options, "benchmarks.servers", variant, names, MARK)[0])
+    return ServerTime(*map(float, reported(options, "benchmarks.servers", variant, names, MARK)[0].split()))
 
 
-def table(found: Dict[str, List[float]]) -> str:
+def table(found: Dict[str, List[ServerTime]]) -> str:
     """Medians over the pairs with their intervals, and those of the ratios to plain within the pairs, as Markdown."""
-    lines = ["| server, us per tensor | processor time (95%) | of plain (95%) |", "|---|---:|---:|"]
+    lines = [
+        "| server, us per tensor | all threads (95%) | of plain (95%) | main thread (95%) | of plain (95%) |",
+        "|---|---:|---:|---:|---:|",
+    ]
     for variant, times in found.items():
-        ratio = of_median([mine / plain for mine, plain in zip(times, found["plain"])]).text(2) if "plain" in found else ""
-        lines.append(f"| {variant} | {of_median(times).text(0)} | {ratio} |")
+        cells = []
+        for column in range(2):
+            mine = [each[column] for each in times]
+            plain = [each[column] for each in found.get("plain", ())]
+            cells += [of_median(mine).text(0), of_median([one / other for one, other in zip(mine, plain)]).text(2) if plain else ""]
+        lines.append(f"| {variant} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -134,12 +155,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     variants = options.variants.split(",")
     if unknown := sorted(set(variants) - set(VARIANTS)):
         parser.error(f"--variants {unknown[0]}: one of {', '.join(VARIANTS)}")
-    found: Dict[str, List[float]] = {variant: [] for variant in variants}
+    found: Dict[str, List[ServerTime]] = {variant: [] for variant in variants}
     load = [os.getloadavg()[0]]
     for pair in range(options.pairs):
         for variant in variants[:: (-1) ** pair]:
             found[variant].append(run(options, variant))
-            print(f"pair {pair + 1} of {options.pairs}: {variant} {found[variant][-1]:.0f} us", file=sys.stderr, flush=True)
+            newest = found[variant][-1]
+            text = f"pair {pair + 1} of {options.pairs}: {variant} {newest.all:.0f} us, main thread {newest.main:.0f} us"
+            print(text, file=sys.stderr, flush=True)
         load.append(os.getloadavg()[0])
     text = (
         f"{options.tensors} tensors of {options.size} bytes, {options.workers} workers, 1 server, {options.pairs} pairs of "
@@ -148,8 +171,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         f"{table(found)}"
     )
     print("\n" + text)
-    rows = [(pair, variant, round(times[pair], 2)) for variant, times in found.items() for pair in range(options.pairs)]
-    write_everywhere(options, "servers", ("pair", "variant", "us"), rows, text, describe("servers", arguments))
+    rows = [(pair, variant, *(round(each, 2) for each in times[pair])) for variant, times in found.items() for pair in range(options.pairs)]
+    write_everywhere(options, "servers", ("pair", "variant", "us", "main_us"), rows, text, describe("servers", arguments))
     return 0
 
 
