@@ -326,9 +326,11 @@ def test_a_round_trip_costs_an_iteration_itself_and_little_more(model, rtt):
 
 @pytest.mark.parametrize("rtt", [0.001, 0.005, 0.02])
 @pytest.mark.parametrize("factor", [0.25, 2])
-def test_a_rate_that_is_wrong_at_first_is_soon_right(monkeypatch, factor, rtt):
+@pytest.mark.parametrize("unit", [None, 50_000])
+def test_a_rate_that_is_wrong_at_first_is_soon_right(monkeypatch, factor, rtt, unit):
+    """Also with small units, which let a window that is too small grow by little at a time."""
     profile, cluster = far_away("resnet50_v1", rtt)
-    units = default_units(profile, cluster, "prophet")
+    units = default_units(profile, cluster, "prophet") if unit is None else make_units(profile, 1, unit, grouped=True)
     right = simulate(profile, cluster, "prophet", units, iterations=2, warmup=2)
     monkeypatch.setattr(simulator, "connection_rate", lambda cluster: factor * connection_rate(cluster))
     assert simulate(profile, cluster, "prophet", units, iterations=2, warmup=10).seconds <= 1.01 * right.seconds

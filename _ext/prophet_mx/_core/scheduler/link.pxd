@@ -104,8 +104,11 @@ cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, doubl
     Such a sample never lowers the estimate. The window follows from the estimate, so one that is too small would make itself smaller. A
     link does not starve while more is in flight than its rate times its round trip: the rest then waits for the link. Here the rate is
     `seen` if that is less than the estimate, as with an estimate that is too high every link would seem to starve.
+
+    A far link that starved and still carried more than the estimate says has an estimate that holds it back. The window grows with the
+    estimate by a little at each sample, so such samples count more than others.
     """
-    cdef double rate
+    cdef double rate, weight
     if t <= link.sample_time:
         return
     if link.busy:
@@ -119,7 +122,8 @@ cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, doubl
         rate = link.busy_bytes / link.busy_seconds
         link.seen = max(rate, 0.9 * (link.seen if link.seen > 0 else link.rate))
         if rate > 0 and (rate > link.rate or not link.starved):
-            link.rate = 0.8 * link.rate + 0.2 * rate if link.measured else rate
+            weight = 0.5 if link.starved and rate * link.rtt > IDLE_SLACK else 0.2
+            link.rate += (rate - link.rate) * (weight if link.measured else 1)
             link.measured = True
         link.busy_bytes = link.busy_seconds = 0
         link.starved = not link.busy
