@@ -253,7 +253,7 @@ class _Steps:
         in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
         measured = config.bandwidth or rate(self._plain, self._keys, not self.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
-        sizes = [shape.bytes for shape in self._keys.shapes.values()]
+        sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
         traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers)
         unit = unit_bytes(config.policy, traffic, config.unit)
         if unit and not ordered:
