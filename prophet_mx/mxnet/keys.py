@@ -134,9 +134,10 @@ class KeyBook:
             if product(number) >= 0 and number not in taken and number not in MEETING_INTS:
                 yield number
 
-    def slice_keys(self, slices: Sequence[int], whole: Iterable[Key]) -> Tuple[List[Key], List[Key]]:
-        """Names for the keys of ``slices`` (bytes, most urgent first), such that they even out the bytes per server beside ``whole``, the
-        keys of whole gradients; and all keys that are to be made then, in this order, of which the last is free for another use.
+    def slice_keys(self, slices: Sequence[int], whole: Iterable[Key], message: int = 0) -> Tuple[List[Key], List[Key]]:
+        """Names for the keys of ``slices`` and groups (bytes, most urgent first), such that they even out what servers have to do beside
+        ``whole``, the keys of whole gradients; and all keys that are to be made then, in this order, of which the last is free for another
+        use. ``message`` is what each counts besides its bytes (see :func:`~prophet_mx.planning.placement.even_servers`).
 
         Text keys are numbered as they are made, so that some may have to be made for their numbers alone.
         """
@@ -144,13 +145,13 @@ class KeyBook:
         for key in whole:
             server = self.server_of(key, self.shapes[key].elements)
             if server != WIDE:
-                loads[server] += self.shapes[key].bytes
+                loads[server] += self.shapes[key].bytes + message
         if self.texts is False:
             taken = self._taken()
-            chosen = slice_numbers(slices, loads, self._free(taken))
+            chosen = slice_numbers(slices, loads, self._free(taken), message)
             own: List[Key] = [*chosen, next(self._free(taken.union(chosen)))]
             return own[:-1], own
-        numbers = slice_numbers(slices, loads, range(self._made, SURE if self.servers > 1 else MAX_KEY))
+        numbers = slice_numbers(slices, loads, range(self._made, SURE if self.servers > 1 else MAX_KEY), message)
         names = self.new_keys(max(numbers, default=self._made - 1) + 2 - self._made)
         return [names[number - self._made] for number in numbers], names
 

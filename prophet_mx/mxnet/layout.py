@@ -148,11 +148,12 @@ def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: H
     """The keys of the small gradients that are to share a message, most urgent first."""
     names = list(keys.shapes)
     shapes = list(keys.shapes.values())
-    kinds = [np.dtype(shape.dtype).name for shape in shapes]
-    alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, kinds)]
-    frozen = frozenset(hints.frozen)
-    small = [0 if own or index in frozen else shape.bytes for index, (own, shape) in enumerate(zip(alone, shapes))]
-    found = groups(small, kinds, hints.places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
+    types = [np.dtype(shape.dtype).name for shape in shapes]
+    alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, types)]
+    kinds = [None if own else kind for own, kind in zip(alone, types)]
+    frozen = frozenset(hints.frozen)  # they do not travel
+    sizes = [0 if index in frozen else shape.bytes for index, shape in enumerate(shapes)]
+    found = groups(sizes, kinds, hints.places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys
     return [tuple(names[member] for member in group) for group in found]

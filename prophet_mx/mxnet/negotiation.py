@@ -30,7 +30,7 @@ from ..planning.unit_sizes import unit_bytes
 from ..planning.units import Slice
 from ..policies import POLICIES
 from ..runtime import __version__
-from ..sizes import Traffic
+from ..sizes import Traffic, message_bytes
 from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
@@ -267,7 +267,9 @@ class _Steps:
         grouped: List[Tuple[Key, ...]] = []
         if unit and not obstacle and config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS:
             grouped = groups_of(self._keys, slices, unit, hints)
-        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, optimizer, side)
+        places = dict(zip(self._keys.shapes, hints.places or range(len(self._keys.shapes))))
+        costs = message_bytes(measured, message, self._keys.servers)
+        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, places, costs, optimizer, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
         layout = Layout(
@@ -325,22 +327,31 @@ class _Steps:
         return message_seconds(self._plain, self._probes)
 
     def _make_units(
-        self, slices: Dict[Key, List[Slice]], grouped: List[Tuple[Key, ...]], optimizer: Optional[bytes], side: Side
+        self,
+        slices: Dict[Key, List[Slice]],
+        grouped: List[Tuple[Key, ...]],
+        places: Dict[Key, int],
+        message: int,
+        optimizer: Optional[bytes],
+        side: Side,
     ) -> Tuple[Dict[Key, List[Key]], List[Group], Key, Optional[Wrapping]]:
         """Make a key for each slice and each group, with the servers' values, and one for orders, and see to it that the optimizer knows
-        them. Blocks until every worker is here. Returns these keys, and how optimizers are wrapped.
+        them. Blocks until every worker is here. Returns these keys, and how optimizers are wrapped. ``places`` are the keys' in the forward
+        order, and ``message`` is what each counts on its server besides its bytes.
 
         The store keeps what a key was initialised from until it is pushed: what will be pushed had best be the same array, so ``side``
         makes it on rank 0. KVStoreError, on all workers alike, if the servers take our keys for parameters.
         """
         shapes = self._keys.shapes
         widths = {key: shapes[key].bytes // shapes[key].elements for key in slices}
-        loads = [(part.stop - part.start) * widths[key] for key, parts in slices.items() for part in parts]
-        loads += [sum(shapes[member].bytes for member in members) for members in grouped]
+        sizes = [(places[key], (part.stop - part.start) * widths[key]) for key, parts in slices.items() for part in parts]
+        sizes += [(places[members[0]], sum(shapes[member].bytes for member in members)) for members in grouped]
+        urgent = sorted(range(len(sizes)), key=lambda unit: sizes[unit][0])
         in_groups = {member for members in grouped for member in members}
-        names, made = self._keys.slice_keys(loads, [key for key in shapes if key not in slices and key not in in_groups])
+        whole = [key for key in shapes if key not in slices and key not in in_groups]
+        names, made = self._keys.slice_keys([sizes[unit][1] for unit in urgent], whole, message)
         order_key = made[-1]
-        supply = iter(names)
+        supply = iter([name for _, name in sorted(zip(urgent, names))])
         slice_keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
         groups = [Group(next(supply), members) for members in grouped]
         values: Dict[Key, mx.nd.NDArray] = {}

@@ -57,35 +57,40 @@ def has_chosen_key(size: int, parts: int, unit: int, servers: int, spread: bool)
     return parts > 1 or servers > 1 and not spread and 0 < unit < 2 * size
 
 
-def even_servers(slices: Sequence[int], loads: Sequence[int]) -> List[int]:
-    """The server of each slice, so that the servers have about as many bytes each.
+def even_servers(slices: Sequence[int], loads: Sequence[int], message: int = 0) -> List[int]:
+    """The server of each slice or group, so that the servers have about as much to do each.
 
-    Each of ``slices`` (bytes, most urgent first) goes to the server that has the fewest bytes so far. Of equals, it goes to the one
-    chosen longest ago, so that neighbours are on different servers. ``loads`` are the bytes that each server has already, without those of
-    gradients that are spread over all servers. In the end, a server with a slice has at most one slice's bytes more than any other.
-    Cost O(n log n).
+    Each of ``slices`` (bytes, most urgent first) goes to the server that has the least so far. Of equals, it goes to the one chosen
+    longest ago, so that neighbours are on different servers. ``message`` is what each counts besides its bytes: the bytes that a link
+    carries in the time of a message. ``loads`` is what each server has already, without gradients that are spread over all servers. In the
+    end, a server with a slice has at most one slice more than any other. Where that is much, the largest are placed first, and the small
+    ones fill the gaps. Cost O(n log n).
 
     >>> even_servers([4, 4, 4, 4], [0, 6])
     [0, 0, 1, 0]
+    >>> even_servers([4, 4, 9], [0, 0])
+    [1, 1, 0]
     """
     heap = [(load, -1, server) for server, load in enumerate(loads)]
     heapq.heapify(heap)
-    chosen = []
-    for place, size in enumerate(slices):
+    sizes = [size + message for size in slices]
+    chosen = [0] * len(sizes)
+    coarse = sizes and 2 * max(sizes) * len(loads) > sum(sizes) + sum(loads)
+    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place] if coarse else place):
         load, _, server = heap[0]
-        heapq.heapreplace(heap, (load + size, place, server))
-        chosen.append(server)
+        heapq.heapreplace(heap, (load + sizes[place], place, server))
+        chosen[place] = server
     return chosen
 
 
-def slice_numbers(slices: Sequence[int], loads: Sequence[int], numbers: Iterable[int]) -> List[int]:
+def slice_numbers(slices: Sequence[int], loads: Sequence[int], numbers: Iterable[int], message: int = 0) -> List[int]:
     """The number of each slice's key: the first of ``numbers`` that MXNet has on the slice's server (see :func:`even_servers`).
 
     Numbers are skipped if no slice needs their servers any more. If over SURE would be skipped, or ``numbers`` end, the remaining slices
     take skipped numbers. ``numbers`` has at least one for each slice that MXNet can place.
     """
     wanted: Dict[Optional[int], List[int]] = {}  # slices that have no number yet, by server, the most urgent last
-    servers = even_servers(slices, loads)
+    servers = even_servers(slices, loads, message)
     for place in reversed(range(len(slices))):
         wanted.setdefault(servers[place], []).append(place)
     chosen = [-1] * len(slices)

@@ -9,7 +9,7 @@ each message, copy or collective costs the processors a start-up.
 How large units are is the matter of unit_sizes.py.
 """
 
-from typing import Dict, Hashable, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..sizes import MIN_UNIT, parts_of
 from .bound import Sending, sendings
@@ -19,6 +19,7 @@ MOST = 2**62
 MAX_PARTS = 1 << 20  # slices of one gradient, at most
 GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
 GROUP_MEMBERS = 16
+GROUP_START = 0.25  # of that share: the most urgent group; and of the bytes that are more urgent, by which the others may have more
 LEAST_ELEMENT = 2  # bytes: of half precision
 
 
@@ -108,35 +109,42 @@ def together(sizes: Sequence[int], least: int) -> List[int]:
     return counts or [count] * bool(count)
 
 
-def groups(sizes: Sequence[int], kinds: Sequence[Hashable], urgency: Sequence[int], unit: int, most: int = MOST) -> List[Tuple[int, ...]]:
+def groups(
+    sizes: Sequence[int], kinds: Sequence[Optional[Hashable]], urgency: Sequence[int], unit: int, most: int = MOST
+) -> List[Tuple[int, ...]]:
     """Which gradients share a message: two or more indices each, most urgent first.
 
     A group is sent when its last member is ready, and each of its layers waits for all of it. So members are small (at most ``unit`` / 2
     bytes each), neighbours in forward order, and few: up to ``GROUP_MEMBERS``, and ``unit`` * ``GROUP_SHARE`` bytes together.
-    What stays alone lies between members without parting them.
+    What stays alone lies between members without parting them. The next forward waits for the first groups before it has anything to
+    compute. So they have less: ``GROUP_START`` of these bytes, and of the bytes of all gradients that are more urgent.
 
     Parameters
     ----------
-    sizes : bytes of each gradient, 0 for one that must travel alone.
-    kinds : gradients of different kinds (types) never share a message.
+    sizes : bytes of each gradient that travels.
+    kinds : gradients of different kinds (types) never share a message; those of kind None share none.
     urgency : the place of each gradient in the forward order, as far as it is known.
     unit : bytes of a slice.
     most : elements of a group and its words, at most: MXNet spreads a larger array over all servers, where nobody would have all words.
 
-    >>> groups([10, 10, 900, 10, 0, 10], ["f", "f", "f", "f", "f", "h"], range(6), 100)
-    [(0, 1, 3)]
+    >>> groups([5, 5, 900, 20, 20, 20], ["f", "f", "f", "f", None, "f"], range(6), 100)
+    [(0, 1), (3, 5)]
     """
     found: List[List[int]] = []
     newest: Dict[Hashable, List[int]] = {}
+    room: Dict[Hashable, float] = {}  # of the newest group of each kind: bytes that it may still get
     largest = min(unit * GROUP_SHARE, (most - GROUP_MEMBERS) * LEAST_ELEMENT)
+    urgent = 0  # bytes of what is more urgent
     for index in sorted(range(len(sizes)), key=lambda index: (urgency[index], index)):
-        if not 0 < sizes[index] <= unit / 2:
-            continue
-        group = newest.get(kinds[index])
-        if group is None or len(group) == GROUP_MEMBERS or sum(sizes[member] for member in group) + sizes[index] > largest:
-            newest[kinds[index]] = group = []
-            found.append(group)
-        group.append(index)
+        kind = kinds[index]
+        if kind is not None and 0 < sizes[index] <= unit / 2:
+            if kind not in newest or len(newest[kind]) == GROUP_MEMBERS or sizes[index] > room[kind]:
+                newest[kind] = []
+                found.append(newest[kind])
+                room[kind] = min(largest, GROUP_START * (largest + urgent))
+            newest[kind].append(index)
+            room[kind] -= sizes[index]
+        urgent += sizes[index]
     return [tuple(group) for group in found if len(group) > 1]
 
 

@@ -3,7 +3,7 @@ one message each carries, in the order on which the workers agree."""
 
 from dataclasses import dataclass, fields
 from itertools import count
-from typing import List, NamedTuple, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..planning.bound import worker_rate
@@ -13,7 +13,7 @@ from ..planning.unit_sizes import unit_bytes
 from ..planning.units import cut, groups
 from ..policies import POLICIES
 from ..profiling.gradient_profile import GradientProfile
-from ..sizes import COPY_BYTES, Traffic
+from ..sizes import COPY_BYTES, Traffic, message_bytes
 
 MAX_CLASSES = 8  # of workers, with jitter
 # What a message costs where computing was emulated and the network real (seconds): fitted by benchmarks/validate_simulator.py.
@@ -125,9 +125,10 @@ def make_units(
     bigarray: int = BIGARRAY_BOUND,
     element_bytes: int = ELEMENT_BYTES,
     grouped: bool = False,
+    message: int = 0,
 ) -> List[Unit]:
     """The units that ScheduledKVStore makes for slices of about ``unit`` bytes (0: whole gradients), most urgent first. ``grouped``: small
-    gradients share messages.
+    gradients share messages. ``message``: what each counts on its server besides its bytes.
 
     A gradient that stays whole is spread from ``bigarray`` elements on; ``element_bytes`` is 2 for a job in half precision. The others are
     where MXNet places the numbers of their keys: those of small gradients are their indices, the others are chosen (see
@@ -135,7 +136,7 @@ def make_units(
     """
     sizes: List[List[int]] = []  # bytes of the units of each gradient
     chosen: List[bool] = []  # for each gradient whether its keys are
-    small: List[int] = []  # bytes of those that may share a message, else 0
+    kinds: List[Optional[int]] = []  # None: it shares no message
     for gradient in profile.gradients:
         parts = cut(max(1, gradient.bytes // element_bytes), element_bytes, unit, most_elements(servers, bigarray))
         own = [(part.stop - part.start) * element_bytes for part in parts]
@@ -143,8 +144,9 @@ def make_units(
         sizes.append(own)
         spread = servers > 1 and own[0] >= bigarray * element_bytes
         chosen.append(has_chosen_key(gradient.bytes, len(own), unit, servers, spread))
-        small.append(0 if chosen[-1] or spread else own[0])
-    shared = groups(small, [0] * len(small), range(len(small)), unit, most_elements(servers, bigarray)) if grouped and unit else []
+        kinds.append(None if chosen[-1] or spread else 0)
+    total = [sum(own) for own in sizes]
+    shared = groups(total, kinds, range(len(total)), unit, most_elements(servers, bigarray)) if grouped and unit else []
     group_of = {member: members for members in shared for member in members}
 
     def place(number: int, size: int) -> int:
@@ -155,20 +157,21 @@ def make_units(
     for number, own in enumerate(sizes):
         server = place(number, own[0])
         if not chosen[number] and server != SPREAD and number not in group_of:
-            loads[server] += own[0]
-    wanted = [size for own, own_keys in zip(sizes, chosen) if own_keys for size in own]
-    wanted += [sum(small[member] for member in members) for members in shared]
-    numbers = slice_numbers(wanted, loads, count(len(sizes) + service_keys(servers)))
-    of_slices, of_groups = iter(numbers), dict(zip(shared, numbers[len(numbers) - len(shared) :]))
-    found = []
+            loads[server] += own[0] + message
+    units = []
     for index, own in enumerate(sizes):
         members = group_of.get(index)
         if members is None:
-            found += [Unit(index, size, place(next(of_slices) if chosen[index] else index, size)) for size in own]
+            units += [Unit(index, size, SPREAD) for size in own]
         elif members[0] == index:
-            size = sum(small[member] for member in members)
-            found.append(Unit(index, size, place(of_groups[members], size), tuple((member, small[member]) for member in members)))
-    return found
+            units.append(
+                Unit(index, sum(total[member] for member in members), SPREAD, tuple((member, total[member]) for member in members))
+            )
+    wanted = [unit.bytes for unit in units if unit.members or chosen[unit.gradient]]
+    numbers = iter(slice_numbers(wanted, loads, count(len(sizes) + service_keys(servers)), message))
+    return [
+        unit._replace(server=place(next(numbers) if unit.members or chosen[unit.gradient] else unit.gradient, unit.bytes)) for unit in units
+    ]
 
 
 def in_total_order(units: Sequence[Unit], profile: GradientProfile, rate: float) -> List[Unit]:
@@ -185,7 +188,9 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     sizes = [gradient.bytes for gradient in profile.gradients]
     traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
     unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
-    units = make_units(profile, cluster.servers, unit, bigarray, grouped=policy != PLAIN and POLICIES[policy].groups)
+    grouped = policy != PLAIN and POLICIES[policy].groups
+    message = message_bytes(rate, message_time(cluster), cluster.servers)
+    units = make_units(profile, cluster.servers, unit, bigarray, grouped=grouped, message=message)
     return in_total_order(units, profile, rate * cluster.servers)
 
 

@@ -203,7 +203,8 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
         book.add(name, Shape((size // 4,), np.float32, size // 4, size))
     store = Store(Servers(1), 0)
     store.init(names, [mx.nd.zeros((size // 4,)) for size in sizes])
-    layout = negotiate(store, book, Config.read(bandwidth=1e8, unit=100_000)[0], None, False, True, lambda config, alike: Side(book))
+    config = Config.read(bandwidth=1e8, unit=100_000, message_cost=2e-5)[0]
+    layout = negotiate(store, book, config, None, False, True, lambda config, alike: Side(book))
 
     numbers = store.numbers
     units = []
@@ -213,7 +214,7 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
         key = layout.keys_of(name)[sum(names[unit.gradient] == name for unit in units)]
         words = len(members)
         units.append(Unit(names.index(name), 4 * (store.servers.values[numbers[key]].size - words), numbers[key] * 9973 % servers, shares))
-    assert units == make_units(profile, servers, 100_000, grouped=True)
+    assert units == make_units(profile, servers, 100_000, grouped=True, message=2_000 * servers)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 120_000  # the largest unit
     assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))

@@ -44,11 +44,12 @@ def plan_for_servers(profile, network):
     unit = unit_bytes("prophet", traffic)
     slices = [cut(profile.gradients[index].bytes // ELEMENT, ELEMENT, unit) for index in keys]
     names = [profile.gradients[index].name for index in keys]
-    whole = [ELEMENT * parts[0].stop if len(parts) == 1 else 0 for parts in slices]
-    grouped = {members[0]: members for members in groups(whole, [0] * len(keys), natural_places(names), unit)}
+    sizes = [ELEMENT * parts[-1].stop for parts in slices]
+    kinds = [0 if len(parts) == 1 else None for parts in slices]
+    grouped = {members[0]: members for members in groups(sizes, kinds, natural_places(names), unit)}
     others = {member for members in grouped.values() for member in members[1:]}
     units = [
-        (key, sum(whole[member] for member in grouped[key]) if key in grouped else ELEMENT * (part.stop - part.start))
+        (key, sum(sizes[member] for member in grouped[key]) if key in grouped else ELEMENT * (part.stop - part.start))
         for key, parts in enumerate(slices)
         if key not in others
         for part in parts

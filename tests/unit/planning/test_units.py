@@ -168,12 +168,12 @@ def test_the_same_numbers_give_the_same_units(gradients, sizes, rate):
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 5000), st.sampled_from(["float16", "float32"]), st.integers(0, 40)), max_size=60),
+    st.lists(st.tuples(st.integers(0, 5000), st.sampled_from(["float16", "float32", None]), st.integers(0, 40)), max_size=60),
     st.integers(1, 20_000),
     st.integers(1, 5000),
 )
 def test_groups_are_of_small_neighbours_of_one_kind_and_few_enough_for_one_server(gradients, unit, most):
-    width = {"float16": 2, "float32": 4}
+    width = {"float16": 2, "float32": 4, None: 4}
     sizes = [count * width[kind] for count, kind, _ in gradients]
     kinds, urgency = [kind for _, kind, _ in gradients], [place for _, _, place in gradients]
     found = groups(sizes, kinds, urgency, unit, most)
@@ -181,9 +181,12 @@ def test_groups_are_of_small_neighbours_of_one_kind_and_few_enough_for_one_serve
     assert len(members) == len(set(members))
     small = sorted((index for index, size in enumerate(sizes) if 0 < size <= unit / 2), key=lambda index: (urgency[index], index))
     for group in found:
-        assert 2 <= len(group) <= GROUP_MEMBERS and len({kinds[member] for member in group}) == 1
+        [kind] = {kinds[member] for member in group}
+        assert 2 <= len(group) <= GROUP_MEMBERS and kind is not None
         assert sum(sizes[member] for member in group) <= unit
         assert sum(sizes[member] // width[kinds[member]] for member in group) + len(group) <= most
-        alike = [index for index in small if kinds[index] == kinds[group[0]]]
+        alike = [index for index in small if kinds[index] == kind]
         first = alike.index(group[0])
         assert list(group) == alike[first : first + len(group)]
+        urgent = sum(sizes[index] for index in range(len(sizes)) if (urgency[index], index) < (urgency[group[0]], group[0]))
+        assert sum(sizes[member] for member in group) <= max(unit / 8 + urgent / 4, sizes[group[0]])
