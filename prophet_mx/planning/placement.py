@@ -63,8 +63,8 @@ def even_servers(slices: Sequence[int], loads: Sequence[int], message: int = 0) 
     Each of ``slices`` (bytes, most urgent first) goes to the server that has the least so far. Of equals, it goes to the one chosen
     longest ago, so that neighbours are on different servers. ``message`` is what each counts besides its bytes: the bytes that a link
     carries in the time of a message. ``loads`` is what each server has already, without gradients that are spread over all servers. In the
-    end, a server with a slice has at most one slice more than any other. Where that is much, the largest are placed first, and the small
-    ones fill the gaps. Cost O(n log n).
+    end, a server with a slice has at most one slice more than any other. Where that is much, the largest are placed first, by their bytes
+    alone, and the small ones fill the gaps. Cost O(n log n).
 
     >>> even_servers([4, 4, 4, 4], [0, 6])
     [0, 0, 1, 0]
@@ -73,9 +73,9 @@ def even_servers(slices: Sequence[int], loads: Sequence[int], message: int = 0) 
     """
     heap = [(load, -1, server) for server, load in enumerate(loads)]
     heapq.heapify(heap)
-    sizes = [size + message for size in slices]
+    coarse = slices and 2 * max(slices) * len(loads) > sum(slices) + sum(loads)
+    sizes = [size if coarse else size + message for size in slices]
     chosen = [0] * len(sizes)
-    coarse = sizes and 2 * max(sizes) * len(loads) > sum(sizes) + sum(loads)
     for place in sorted(range(len(sizes)), key=lambda place: -sizes[place] if coarse else place):
         load, _, server = heap[0]
         heapq.heapreplace(heap, (load + sizes[place], place, server))
