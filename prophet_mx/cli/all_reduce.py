@@ -10,7 +10,7 @@ from ..simulation.collectives import DDP, SCHEDULED, RingPrediction, predict_rin
 from ..simulation.predict import MARGIN
 from ..simulation.simulator import POLICIES
 from ..simulation.verdict import milliseconds
-from .question import COSTS, job_of, job_sentence, write_rows
+from .question import COSTS, as_dict, job_of, job_sentence, line, write_csv
 
 HEADINGS = ("method", "bandwidth", "ranks", "ms", "bound", "ratio", "speedup")
 WIDTHS = (20, 12, 7, 10, 10, 7, 7)
@@ -27,14 +27,13 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     rows = [row for bandwidth, ranks, prediction in found for row in _rows(bandwidth, ranks, prediction)]
     if arguments.json:
-        about = {"profile": profile.name, "compute": compute, "compute_seconds": profile.compute_seconds, "rows": rows}
-        print(json.dumps(about, indent=1))
+        print(json.dumps(as_dict(profile, compute, rows), indent=1))
     else:
         print(job_sentence(profile, compute))
         for bandwidth, ranks, prediction in found:
             print(f"\n{ranks} ranks, all-reduce, links of {format_rate(bandwidth)}\n  " + "\n  ".join(words(prediction)))
-        print("\n" + "\n".join(map(_line, [HEADINGS, *map(_cells, rows)])))
-    return write_rows("predict", arguments.csv, rows) if arguments.csv else 0
+        print("\n" + "\n".join(line(cells, WIDTHS) for cells in [HEADINGS, *map(_cells, rows)]))
+    return write_csv("predict", arguments.csv, rows) if arguments.csv else 0
 
 
 def _check(arguments: argparse.Namespace) -> None:
@@ -92,7 +91,3 @@ def _rows(bandwidth: float, ranks: int, prediction: RingPrediction) -> List[Dict
 def _cells(row: Dict[str, Any]) -> Tuple[str, ...]:
     times = (f"{1e3 * row['seconds']:.1f}", f"{1e3 * row['bound']:.1f}", f"{row['ratio']:.3f}", f"{row['speedup']:.2f}")
     return (row["method"], format_rate(row["bandwidth"]), str(row["ranks"]), *times)
-
-
-def _line(cells: Tuple[str, ...]) -> str:
-    return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])

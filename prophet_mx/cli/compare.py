@@ -21,7 +21,9 @@ PATIENCE = 60.0  # seconds without a time after which a line says how to get one
 HOW = "the script must use ScheduledKVStore, or --schedule be given"
 SAME = 0.02  # share of an iteration's time: smaller differences are called none
 
-_EPILOG = """\
+HELP = "run a job in turns plain and scheduled, and say which is faster"
+DESCRIPTION = "Run an MXNet dist_sync job in turns with plain dist_sync and scheduled, and say which is faster."
+EPILOG = """\
 example, two workers and one server on this machine:
   prophet-mx compare -n 2 -s 1 -- python train.py --kv-store dist_sync
 
@@ -42,16 +44,8 @@ exit codes:
   2  wrong argument"""
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``compare`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "compare",
-        help="run a job in turns plain and scheduled, and say which is faster",
-        usage="prophet-mx compare [-n N] [-s N] [-H HOST,... | --hostfile FILE] [options] -- COMMAND ...",
-        description="Run an MXNet dist_sync job in turns with plain dist_sync and scheduled, and say which is faster.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     add = parser.add_argument
     add("--turns", type=whole(100), default=3, metavar="N", help="how often both run (default: 3)")
     add("--iterations", type=whole(10**6, LINES), default=100, metavar="N", help="iterations to measure in each run (default: 100)")
@@ -60,7 +54,6 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--policy", type=choice(names), default=DEFAULT, metavar="NAME", help=f"one of {', '.join(names)} (default: {DEFAULT})")
     add("--quiet", action="store_true", help="do not print the output of the jobs")
     add_job_options(parser)
-    parser.set_defaults(run=_run)
 
 
 class Times:
@@ -111,7 +104,8 @@ def _ms(seconds: float) -> str:
     return f"{1e3 * seconds:.1f} ms"
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     wrong = [word for word in arguments.env if word.partition("=")[0] in (PREFIX + "POLICY", PREFIX + "LOG_EVERY")]
     if wrong:
         raise ConfigError(f"--env {wrong[0]} is not allowed: compare sets it; allowed: --policy NAME, --iterations N")

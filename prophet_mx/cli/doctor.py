@@ -9,7 +9,9 @@ from ..doctor.examination import address, examine
 from ..launcher.plans import MAX_PROCESSES
 from .arguments import checked, whole
 
-_EPILOG = """\
+HELP = "check a machine and a job's environment before it starts"
+DESCRIPTION = "Check this machine and environment for causes that make an MXNet dist_sync job fail, hang or run unscheduled."
+EPILOG = """\
 example, on a machine that will run workers:
   prophet-mx doctor --scheduler 10.0.0.1:9091 --workers 4 --servers 1
 
@@ -25,15 +27,8 @@ exit codes:
   2  wrong argument"""
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``doctor`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "doctor",
-        help="check a machine and a job's environment before it starts",
-        description="Check this machine and environment for causes that make an MXNet dist_sync job fail, hang or run unscheduled.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument(
         "--scheduler",
         type=checked(address),
@@ -50,10 +45,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         )
     parser.add_argument("--strict", action="store_true", help="treat warnings as errors")
     parser.add_argument("--json", action="store_true", help="print the findings as a JSON list")
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     findings = examine(os.environ, arguments.scheduler, arguments.workers, arguments.servers)
     if arguments.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=1))

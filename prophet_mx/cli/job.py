@@ -20,6 +20,7 @@ MAX_GPUS = 64
 
 def add_job_options(parser: argparse.ArgumentParser) -> None:
     """Add what both commands have, the job's own command last."""
+    parser.usage = "%(prog)s [-n N] [-s N] [-H HOST,... | --hostfile FILE] [options] -- COMMAND ..."
     add = parser.add_argument
     add(
         "-n",

@@ -16,7 +16,9 @@ from .job import add_job_options, planner
 
 MAX_RESTARTS = 1000
 
-_EPILOG = """\
+HELP = "run a dist_sync job, on this machine or on several over ssh"
+DESCRIPTION = "Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on other hosts, and wait for the end."
+EPILOG = """\
 example, two workers and one server on this machine:
   prophet-mx launch -n 2 -s 1 -- python train.py --kv-store dist_sync
 
@@ -71,17 +73,8 @@ exit codes:
 In all cases no process of the job is left running."""
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``launch`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "launch",
-        help="run a dist_sync job, on this machine or on several over ssh",
-        usage="prophet-mx launch [-n N] [-s N] [-H HOST,... | --hostfile FILE] [options] -- COMMAND ...",
-        description="Start a scheduler, servers and workers of an MXNet dist_sync job, on this machine or on other hosts, "
-        "and wait for the end.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     add = parser.add_argument
     add(
         "--restarts",
@@ -93,10 +86,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
     add("--log-dir", metavar="FOLDER", help="also write the output of each process to a file in this folder, such as worker-0.log")
     add("--dry-run", action="store_true", help="print the commands and start nothing")
     add_job_options(parser)
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     plan = planner(arguments)
     plans = plan()
     if arguments.dry_run:

@@ -1,8 +1,8 @@
 """The command ``prophet-mx``: one subcommand per module.
 
-A module named in :data:`COMMANDS` has a function ``add_parser(subparsers)`` that adds its subcommand and sets the parser's default
-``run`` to a function from the parsed arguments to an exit code. All of these modules are imported to print the help, so what is
-slow to import (MXNet, matplotlib, ...) belongs inside that function.
+A module named in :data:`COMMANDS` has the texts ``HELP``, ``DESCRIPTION`` and ``EPILOG``, the function ``add_options(parser)``, and
+``run(arguments)``, which returns the exit code. All of these modules are imported to print the help, so what is slow to import (MXNet,
+matplotlib, ...) belongs inside ``run``.
 """
 
 import argparse
@@ -72,7 +72,10 @@ def parser() -> Parser:
             if not (error.name or "").startswith("prophet_mx._core."):
                 raise
             continue  # what needs no compiled module still works: above all 'doctor', which says how to get it
-        module.add_parser(subparsers)
+        texts = {"help": module.HELP, "description": module.DESCRIPTION, "epilog": module.EPILOG}
+        command = subparsers.add_parser(name, **texts, formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.add_options(command)
+        command.set_defaults(run=module.run)
     return top
 
 

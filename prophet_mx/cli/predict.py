@@ -10,9 +10,11 @@ from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, WORST, Prediction, 
 from ..simulation.verdict import described, facts, verdict, where
 from . import all_reduce
 from .arguments import cost_seconds
-from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, Question, add_options, line, read, write_csv
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, Question, add_question, as_dict, job_sentence, line, read, write_csv
 
-_EPILOG = f"""\
+HELP = "say whether scheduling can help a job on a network, and why"
+DESCRIPTION = "Say whether scheduling would help a job on a network, and print a table of iteration times."
+EPILOG = f"""\
 example, a model with a built-in profile, on a network of 10 Gbit/s:
   prophet-mx predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8
 
@@ -35,16 +37,9 @@ The words:
 {EXIT_CODES}"""
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``predict`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "predict",
-        help="say whether scheduling can help a job on a network, and why",
-        description="Say whether scheduling would help a job on a network, and print a table of iteration times.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    add_question(parser)
     parser.add_argument(
         "--no-range", action="store_true", help="skip the search for bandwidths at which scheduling pays, which takes a few seconds"
     )
@@ -61,15 +56,15 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
         metavar="TIME",
         help=f"time of a tiny all-reduce while others are under way (default: {1e6 * STARTUP:.0f}us, gloo's over TCP)",
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     if arguments.all_reduce:
         return all_reduce.run(arguments)
     question = read(arguments)
     if not arguments.json:
-        print(question.sentence)
+        print(job_sentence(question.profile, question.compute))
     predictions, rows = [], []
     for cluster in question.clusters:
         prediction = predict_cluster(question.profile, cluster, question.policies, **question.effort)
@@ -79,15 +74,16 @@ def _run(arguments: argparse.Namespace) -> int:
             print("\n" + "\n  ".join([described(cluster), verdict(prediction).sentence, *facts(prediction)]), flush=True)
     if not arguments.json:
         print("\n" + "\n".join(map(line, [HEADINGS, *(row.cells() for row in rows)])), flush=True)
+    values = [row.values() for row in rows]
     ranges = [] if arguments.no_range else _ranges(question)
     if arguments.json:
-        answer = question.as_dict(rows)
+        answer = as_dict(question.profile, question.compute, values)
         answer["predictions"] = [_as_dict(prediction) for prediction in predictions]
         answer["useful_bandwidths"] = [_machines(cluster, useful and useful._asdict()) for cluster, useful in ranges]
         print(json.dumps(answer, indent=1))
     elif ranges:
         print("\n" + "\n".join(where(useful, cluster) for cluster, useful in ranges))
-    return write_csv("predict", arguments.csv, rows) if arguments.csv else 0
+    return write_csv("predict", arguments.csv, values) if arguments.csv else 0
 
 
 def _ranges(question: Question) -> List[Tuple[Cluster, Optional[UsefulRates]]]:

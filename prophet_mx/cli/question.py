@@ -124,17 +124,12 @@ class Answer:
         )
 
 
-def line(cells: Sequence[str]) -> str:
-    """A line of the table: HEADINGS, or the cells of a row."""
-    return " ".join([cells[0].ljust(WIDTHS[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], WIDTHS[1:])])
+def line(cells: Sequence[str], widths: Sequence[int] = WIDTHS) -> str:
+    """A line of a table: HEADINGS, or the cells of a row."""
+    return " ".join([cells[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:])])
 
 
-def write_csv(command: str, path: str, rows: Sequence[Answer]) -> int:
-    """Write the table to a file, as :func:`write_rows` does."""
-    return write_rows(command, path, [row.values() for row in rows])
-
-
-def write_rows(command: str, path: str, rows: Sequence[Mapping[str, Any]]) -> int:
+def write_csv(command: str, path: str, rows: Sequence[Mapping[str, Any]]) -> int:
     """Write rows to a CSV file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -168,19 +163,10 @@ class Question:
     policies: List[str]
     effort: Dict[str, int]
 
-    @property
-    def sentence(self) -> str:
-        """The job, in a sentence."""
-        return job_sentence(self.profile, self.compute)
 
-    def as_dict(self, rows: Sequence[Answer]) -> Dict[str, Any]:
-        """For JSON, with the rows of the answer: seconds, bytes/s."""
-        return {
-            "profile": self.profile.name,
-            "compute": self.compute,
-            "compute_seconds": self.profile.compute_seconds,
-            "rows": [row.values() for row in rows],
-        }
+def as_dict(profile: GradientProfile, compute: str, rows: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """A job for JSON, with the rows of the answer: seconds, bytes/s."""
+    return {"profile": profile.name, "compute": compute, "compute_seconds": profile.compute_seconds, "rows": rows}
 
 
 def job_sentence(profile: GradientProfile, compute: str) -> str:
@@ -191,7 +177,7 @@ def job_sentence(profile: GradientProfile, compute: str) -> str:
     )
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
+def add_question(parser: argparse.ArgumentParser) -> None:
     """Add all options that both commands have."""
     _add_job(parser)
     _add_cluster(parser)

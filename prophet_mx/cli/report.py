@@ -9,7 +9,9 @@ from ..monitoring.trace import load_trace
 from ..profiling.profile_file import replace_text
 from .arguments import new_file
 
-_EPILOG = """\
+HELP = "turn the traces of a job, or of two, into an HTML page"
+DESCRIPTION = "Write an HTML page from the traces that a job's workers wrote with PROPHET_TIMELINE."
+EPILOG = """\
 example, all workers of a job:
   prophet-mx report trace-*.json -o report.html
 
@@ -31,23 +33,16 @@ exit codes:
      prophet_mx, or shows no whole iteration"""
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add the subcommand ``report``."""
-    parser = subparsers.add_parser(
-        "report",
-        help="turn the traces of a job, or of two, into an HTML page",
-        epilog=_EPILOG,
-        description="Write an HTML page from the traces that a job's workers wrote with PROPHET_TIMELINE.",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
     parser.add_argument("traces", nargs="+", metavar="TRACE", help="the traces of all workers of a job, or of two jobs")
     parser.add_argument(
         "-o", "--output", type=new_file, default="report.html", metavar="FILE", help="the page to write (default: report.html)"
     )
-    parser.set_defaults(run=_run)
 
 
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     from ..monitoring.report_page import page
     from ..monitoring.trace_figures import figures
 

@@ -7,9 +7,11 @@ from typing import Any, Iterator, Sequence
 from ..profiling.gradient_profile import GradientProfile
 from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.simulator import simulate
-from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, add_options, line, read, write_csv
+from .question import EXIT_CODES, EXPLAINED, HEADINGS, Answer, add_question, as_dict, job_sentence, line, read, write_csv
 
-_EPILOG = f"""\
+HELP = "print a table of a job's iteration times on other networks and cluster sizes"
+DESCRIPTION = "Simulate a training job and its cluster with prophet_mx's own scheduler, and print a table of iteration times."
+EPILOG = f"""\
 example, 64 workers and 64 servers at three bandwidths:
   prophet-mx simulate --model resnet50 --compute 300ms --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
 
@@ -18,6 +20,7 @@ example, 64 workers and 64 servers at three bandwidths:
 {EXPLAINED}
 
 {EXIT_CODES}"""
+add_options = add_question
 
 
 def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Sequence[str], **options: Any) -> Iterator[Answer]:
@@ -28,29 +31,17 @@ def sweep(profile: GradientProfile, clusters: Sequence[Cluster], policies: Seque
             yield Answer.of(plain if policy == PLAIN else simulate(profile, cluster, policy, **options), plain)
 
 
-def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Add ``simulate`` to the command ``prophet-mx``."""
-    parser = subparsers.add_parser(
-        "simulate",
-        help="print a table of a job's iteration times on other networks and cluster sizes",
-        description="Simulate a training job and its cluster with prophet_mx's own scheduler, and print a table of iteration times.",
-        epilog=_EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add_options(parser)
-    parser.set_defaults(run=_run)
-
-
-def _run(arguments: argparse.Namespace) -> int:
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; its exit code."""
     question = read(arguments)
     if not arguments.json:
-        print(question.sentence)
+        print(job_sentence(question.profile, question.compute))
         print(line(HEADINGS))
     rows = []
     for row in sweep(question.profile, question.clusters, question.policies, **question.effort):
-        rows.append(row)
+        rows.append(row.values())
         if not arguments.json:
             print(line(row.cells()), flush=True)
     if arguments.json:
-        print(json.dumps(question.as_dict(rows), indent=1))
+        print(json.dumps(as_dict(question.profile, question.compute, rows), indent=1))
     return write_csv("simulate", arguments.csv, rows) if arguments.csv else 0
