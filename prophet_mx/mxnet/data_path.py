@@ -264,7 +264,7 @@ class ScheduledPath:
         def use() -> None:
             self.parameters.layout = self.layout.ordered(agreed)
             self.driver.set_places(self.parameters.places())
-            logger.info("the order of %d units now follows the profile", len(agreed.ranks))
+            logger.info("the order of %d units now follows the profile", len(agreed.urgencies))
 
         self._guarded("the orders", use)
 

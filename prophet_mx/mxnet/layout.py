@@ -84,11 +84,11 @@ class Layout:
     group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
     known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
-    places: Dict[Tuple[Key, int], Tuple[int, int]] = field(default_factory=dict)  # rank and position of each unit, if agreed on
+    places: Dict[Tuple[Key, int], Tuple[int, int]] = field(default_factory=dict)  # urgency and position of each unit, if agreed on
 
     def ordered(self, orders: Orders) -> "Layout":
         """The same, but with these orders of its units."""
-        return replace(self, places=dict(zip(self.units(), zip(orders.ranks, orders.positions))))
+        return replace(self, places=dict(zip(self.units(), zip(orders.urgencies, orders.positions))))
 
     def units(self) -> List[Tuple[Key, int]]:
         """Each unit as a key and the number of the part, in the order of init. A group has the key of its most urgent member."""
@@ -109,8 +109,8 @@ class Layout:
         return bool(self.known) and key not in self.known
 
     def order_of(self, key: Key, part: int) -> Tuple[int, int]:
-        """Rank and position of a unit: as agreed, or else both by the order of init on rank 0. Keys that are not in the layout, as they
-        came late or from before the store was wrapped, follow all others; their ranks are this worker's own."""
+        """Urgency and position of a unit: as agreed, or else both by the order of init on rank 0. Keys that are not in the layout, as they
+        came late or from before the store was wrapped, follow all others; their urgencies are this worker's own."""
         key = self.leader(key)
         agreed = self.places.get((key, part))
         if agreed is not None:

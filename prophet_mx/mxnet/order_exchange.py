@@ -44,7 +44,7 @@ def encoded_orders(orders: Optional[Orders], units: int) -> "NDArray[np.float32]
     message = np.zeros(2 * units + 1, dtype=np.float32)
     if orders is not None:
         message[0] = 1
-        message[1 : units + 1], message[units + 1 :] = orders.ranks, orders.positions
+        message[1 : units + 1], message[units + 1 :] = orders.urgencies, orders.positions
     return message
 
 

@@ -204,9 +204,11 @@ class Parameters:
         parts = [(member(gradients, end, shape), member(values, end, shape)) for end, shape in zip(ends, shapes)]
         return GroupArrays(wire, gradients, values, parts)
 
-    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, rank: int, position: int) -> int:
+    def _new_unit(self, key: Key, array: mx.nd.NDArray, gradient: int, urgency: int, position: int) -> int:
         shape = shape_of(array)
-        return self._driver.add_unit(shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, rank, position)
+        return self._driver.add_unit(
+            shape.bytes // self.compression, self._keys.server_of(key, shape.elements), gradient, urgency, position
+        )
 
     def pack(self, parameter: Parameter, sources: List[mx.nd.NDArray], priority: int) -> None:
         """Bring the sum over the devices into the buffer, added up as the wrapped store would."""
@@ -254,7 +256,7 @@ class Parameters:
         return {self.names[parameter.gradient] for parameter in self._by_key.values() if parameter.iteration == iteration}
 
     def places(self) -> List[Tuple[int, int, int]]:
-        """Each unit with its rank and position in the orders of the layout."""
+        """Each unit with its urgency and position in the orders of the layout."""
         return [
             (unit, *self.layout.order_of(key, part)) for key, parameter in self._by_key.items() for part, unit in enumerate(parameter.units)
         ]

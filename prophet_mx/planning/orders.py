@@ -34,9 +34,9 @@ NEVER = 1e9  # ready time of a gradient that is not in the profile: after all ot
 
 
 class Orders(NamedTuple):
-    """By unit: its rank (0 is the most urgent) and its position in the total order."""
+    """By unit: its urgency (0 is the most urgent) and its position in the total order."""
 
-    ranks: List[int]
+    urgencies: List[int]
     positions: List[int]
 
 
@@ -81,23 +81,23 @@ def orders(units: Sequence[Tuple[Sequence[int], int]], ready: Dict[int, float], 
 
     ``ready`` is by gradient (seconds after the iteration's first ready one), ``rate`` the worker's to all servers in bytes/s.
     """
-    urgency = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
-    last = len(urgency)
-    most_urgent = [min(urgency.get(gradient, last + gradient) for gradient in gradients) for gradients, _ in units]
+    places = {gradient: place for place, gradient in enumerate(forward_order(ready, steps))}
+    last = len(places)
+    most_urgent = [min(places.get(gradient, last + gradient) for gradient in gradients) for gradients, _ in units]
     complete = [max((ready[gradient] for gradient in gradients if gradient in ready), default=NEVER) for gradients, _ in units]
-    by_rank = sorted(range(len(units)), key=lambda unit: (most_urgent[unit], unit))
-    finished = total_order([complete[unit] for unit in by_rank], [units[unit][1] for unit in by_rank], rate)
-    ranks, positions = [0] * len(units), [0] * len(units)
-    for rank, unit in enumerate(by_rank):
-        ranks[unit] = rank
-    for position, rank in enumerate(finished):
-        positions[by_rank[rank]] = position
-    return Orders(ranks, positions)
+    by_urgency = sorted(range(len(units)), key=lambda unit: (most_urgent[unit], unit))
+    finished = total_order([complete[unit] for unit in by_urgency], [units[unit][1] for unit in by_urgency], rate)
+    urgencies, positions = [0] * len(units), [0] * len(units)
+    for urgency, unit in enumerate(by_urgency):
+        urgencies[unit] = urgency
+    for position, urgency in enumerate(finished):
+        positions[by_urgency[urgency]] = position
+    return Orders(urgencies, positions)
 
 
 def differ(one: Orders, other: Orders) -> bool:
     """Whether it matters which of two orders is used: a unit has places in them that are over a twentieth of all units apart."""
-    apart = len(one.ranks) / 20
+    apart = len(one.urgencies) / 20
     return any(abs(a - b) > apart for ours, theirs in zip(one, other) for a, b in zip(ours, theirs))
 
 

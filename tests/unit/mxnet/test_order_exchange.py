@@ -18,7 +18,7 @@ from prophet_mx.planning.orders import Orders
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n)))))
 def test_what_rank_0_sends_arrives_however_many_send_nothing(places):
     orders = Orders(*places)
-    units = len(orders.ranks)
+    units = len(orders.urgencies)
     assert decoded_orders(encoded_orders(orders, units) + 3 * encoded_orders(None, units)) == orders
     assert decoded_orders(encoded_orders(None, units)) is None
     assert encoded_orders(orders, units).dtype == np.float32

@@ -60,13 +60,13 @@ def plan_for_servers(profile, network):
     found = orders(carried, ready, steps, traffic.rate * traffic.servers)
     lines = []
     total = sorted(range(len(units)), key=found.positions.__getitem__)
-    for _, run in groupby(enumerate(total), lambda pair: (units[pair[1]][0], pair[1] - pair[0], found.ranks[pair[1]] - pair[0])):
+    for _, run in groupby(enumerate(total), lambda pair: (units[pair[1]][0], pair[1] - pair[0], found.urgencies[pair[1]] - pair[0])):
         members = [unit for _, unit in run]
         key = units[members[0]][0]
         what = f"{len(members)} of {len(slices[key])} slices" if len(slices[key]) > 1 else "whole"
         if key in grouped:
             what = "with " + ", ".join(names[member] for member in grouped[key][1:])
-        lines.append(f"{found.ranks[members[0]]}: {names[key]}, {what}, {sum(units[unit][1] for unit in members)} bytes")
+        lines.append(f"{found.urgencies[members[0]]}: {names[key]}, {what}, {sum(units[unit][1] for unit in members)} bytes")
     return {"unit": unit, "units": len(units), "in total order, by urgency": lines}
 
 

@@ -20,7 +20,7 @@ cdef class BlockScheduler:
     2. A thread that holds it never takes or gives up the GIL, never blocks and runs no user code. So it makes and frees no Python
        object: the garbage collector may then run any code.
     3. A Python thread takes the lock by acquire(), and has the GIL while it holds it, or holds it without the GIL throughout.
-    4. Only Python threads that have the GIL add units and change their ranks, links and policy. They may read these without the lock.
+    4. Only Python threads that have the GIL add units and change their urgency, links and policy. They may read these without the lock.
     5. C functions read no clock and do no I/O. Of them grow() alone allocates.
 
     Parameters
@@ -107,12 +107,12 @@ cdef class BlockScheduler:
         unit.round += 1
         unit.ready_time = t
         unit.yielded = False
-        unit.urgency_major = self.sequence if self.limits.by_arrival else iteration
-        unit.urgency_minor = 0 if self.limits.by_arrival else unit.order
+        unit.major = self.sequence if self.limits.by_arrival else iteration
+        unit.minor = 0 if self.limits.by_arrival else unit.order
         self.sequence += 1
         self.step_ready(unit.gradient, iteration, t)
         heap_push(self.units, self.heap_of(unit), index)
-        if unit.rank == 0:
+        if unit.urgency == 0:
             self.counts.first_ahead += self.unanswered_on(unit.link)
         if unit.link != WIDE:
             backlog_begins(&self.links[unit.link], t)
@@ -152,7 +152,7 @@ cdef class BlockScheduler:
         cdef Unit* unit = &self.units[index]
         cdef int i
         unit.state = IDLE
-        if unit.rank == 0:
+        if unit.urgency == 0:
             self.counts.first_answers += 1
             self.counts.first_seconds += t - unit.ready_time
         for i in range(self.n_links):
@@ -196,8 +196,8 @@ cdef class BlockScheduler:
 
     # -- settings, by Python -------------------------------------------------------------------------------------------------
 
-    def add_unit(self, int64_t size, int link, int gradient, rank=None, position=None) -> int:
-        """Add a unit of ``size`` bytes for server ``link`` (-1: spread over all); its index. Urgency ``rank`` defaults to
+    def add_unit(self, int64_t size, int link, int gradient, urgency=None, position=None) -> int:
+        """Add a unit of ``size`` bytes for server ``link`` (-1: spread over all); its index. ``urgency`` (0: the most urgent) defaults to
         ``gradient`` (index in forward order), ``position`` in the total order to the reverse of it."""
         cdef Unit unit
         cdef int i, index = -1
@@ -207,8 +207,8 @@ cdef class BlockScheduler:
         unit.bytes = size
         unit.link = link
         unit.gradient = gradient
-        unit.rank = gradient if rank is None else rank
-        unit.order = order_of(self.policy, unit.rank, size)
+        unit.urgency = gradient if urgency is None else urgency
+        unit.order = order_of(self.policy, unit.urgency, size)
         unit.position = -gradient if position is None else position
         unit.round = -1
         self.acquire()
@@ -225,23 +225,23 @@ cdef class BlockScheduler:
         return index
 
     def set_places(self, places) -> None:
-        """For each (unit, rank, position): change the unit's urgency, from its next request on, and its position in the total order, at
-        once. There is no lead limit from now on until set_unlimited(False): the other workers may still go by another order."""
+        """For each (unit, urgency, position): change the unit's urgency, from its next request on, and its position in the total order,
+        at once. There is no lead limit from now on until set_unlimited(False): the other workers may still go by another order."""
         cdef int i, unit, n = len(places)
         cdef int64_t* numbers = <int64_t*>malloc((4 * n + 1) * sizeof(int64_t))
         if numbers == NULL:
             raise MemoryError()
         try:
             for i in range(n):
-                unit, rank, position = places[i]
+                unit, urgency, position = places[i]
                 self.need_unit(unit)
-                numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 3] = unit, rank, position
-                numbers[4 * i + 2] = order_of(self.policy, rank, self.units[unit].bytes)
+                numbers[4 * i], numbers[4 * i + 1], numbers[4 * i + 3] = unit, urgency, position
+                numbers[4 * i + 2] = order_of(self.policy, urgency, self.units[unit].bytes)
             self.acquire()
             self.limits.unlimited = True
             for i in range(n):
                 unit = <int>numbers[4 * i]
-                self.units[unit].rank, self.units[unit].order = numbers[4 * i + 1], numbers[4 * i + 2]
+                self.units[unit].urgency, self.units[unit].order = numbers[4 * i + 1], numbers[4 * i + 2]
                 self.units[unit].position = numbers[4 * i + 3]
             pthread_mutex_unlock(&self.lock)
         finally:
@@ -309,7 +309,7 @@ cdef class BlockScheduler:
         try:
             read_policy(&limits, policy)
             for i in range(n):
-                orders[i] = order_of(policy, self.units[i].rank, self.units[i].bytes)
+                orders[i] = order_of(policy, self.units[i].urgency, self.units[i].bytes)
             self.policy = policy
             self.acquire()
             self.limits = limits
@@ -345,14 +345,15 @@ cdef class BlockScheduler:
         return counts
 
     def unit_facts(self, int index) -> dict:
-        """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, ``rank`` (0: the most urgent)."""
+        """What is fixed about a unit: ``gradient`` (index in forward order), ``bytes``, ``link``, and as ``rank``, the
+        word of traces, its urgency."""
         cdef Unit unit
         memset(&unit, 0, sizeof(Unit))
         self.acquire()
         if 0 <= index < self.count:
             unit = self.units[index]
         pthread_mutex_unlock(&self.lock)
-        return {"gradient": unit.gradient, "bytes": unit.bytes, "link": unit.link, "rank": unit.rank}
+        return {"gradient": unit.gradient, "bytes": unit.bytes, "link": unit.link, "rank": unit.urgency}
 
     def check(self) -> None:
         """Verify every invariant; AssertionError if one fails."""

@@ -24,7 +24,7 @@ cdef struct Limits:
     int64_t message                 # bytes that a link carries in the time that a server takes for a message
 
 cdef int read_policy(Limits* limits, policy) except -1
-cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1
+cdef int64_t order_of(policy, int64_t urgency, int64_t size) except? -1
 cdef int64_t min_window(Limits* limits, Link* link) noexcept nogil
 cdef int64_t lead_limit(Limits* limits, Link* link, int64_t largest) noexcept nogil
 cdef bint fits_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t) noexcept nogil

@@ -2,7 +2,8 @@
 from libc.math cimport INFINITY
 
 from prophet_mx import sizes
-from prophet_mx.policies import POLICIES, Window, urgency
+from prophet_mx.policies import POLICIES, Window
+from prophet_mx.policies import urgency as by_urgency
 
 cdef double UNIT_SECONDS = sizes.UNIT_SECONDS
 cdef double MIN_UNIT = sizes.MIN_UNIT
@@ -25,10 +26,10 @@ cdef int read_policy(Limits* limits, policy) except -1:
     return 0
 
 
-cdef int64_t order_of(policy, int64_t rank, int64_t size) except? -1:
+cdef int64_t order_of(policy, int64_t urgency, int64_t size) except? -1:
     """The key by which units are ordered within an iteration, unless the policy orders by arrival: smaller first."""
     order = row_of(policy).order
-    return rank if order is None or order is urgency else order(rank, size)
+    return urgency if order is None or order is by_urgency else order(urgency, size)
 
 
 cdef object row_of(policy):

@@ -16,14 +16,13 @@ cdef struct Unit:
     int64_t bytes                   # payload
     int link                        # index of its server, or WIDE
     int gradient                    # index in forward order: 0 is the most urgent
-    int64_t rank                    # urgency within an iteration: smaller first (gradient, then part)
+    int64_t urgency                 # within an iteration: smaller first (gradient, then part)
     int64_t order                   # what the policy makes of that: smaller leaves first
     int64_t position                # place in the total order within a round
     UnitState state
     int64_t iteration               # the caller's iteration of the current request
     int64_t round                   # how many requests of this unit came before the current one
-    int64_t urgency_major           # what the ready heap orders by: (major, minor), smaller first
-    int64_t urgency_minor
+    int64_t major, minor            # what the ready heap orders by, smaller first
     int slot                        # its place in the ready heap
     int sent_before, sent_after     # neighbours in its link's list of sent units, -1 none
     int64_t end                     # link's released counter when this unit was released (of a WIDE one, the last link's)
@@ -41,14 +40,14 @@ cdef struct Heap:
 
 cdef inline bint before(Unit* x, Unit* y) noexcept nogil:
     """Whether x leaves before y under the policy."""
-    if x.urgency_major != y.urgency_major:
-        return x.urgency_major < y.urgency_major
-    return x.urgency_minor < y.urgency_minor
+    if x.major != y.major:
+        return x.major < y.major
+    return x.minor < y.minor
 
 
 cdef inline bint more_urgent(Unit* x, Unit* y) noexcept nogil:
     """Whether the next forward pass needs x before y, whatever the policy."""
-    return x.iteration < y.iteration or (x.iteration == y.iteration and x.rank < y.rank)
+    return x.iteration < y.iteration or (x.iteration == y.iteration and x.urgency < y.urgency)
 
 
 cdef inline bint ordered(Unit* x, Unit* y) noexcept nogil:
