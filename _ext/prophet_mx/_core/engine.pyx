@@ -1,7 +1,8 @@
 """What is pushed onto MXNet's engine, and the driver of the scheduler there. Each part is a file of engine/:
 
     mxapi        MXNet's C functions
-    driver       a scheduler that the engine's ops drive, with a drain and a recorder
+    measured     a scheduler with a drain and a recorder, and what is read of it
+    driver       one that the engine's ops drive
     ops          the native ops around a request
     copies       between a caller's arrays and ours
     gathering    the rounds of a group
@@ -11,6 +12,7 @@
 """
 include "engine/mxapi.pyx"
 include "engine/gathering.pyx"
+include "engine/measured.pyx"
 include "engine/driver.pyx"
 include "engine/ops.pyx"
 include "engine/copies.pyx"

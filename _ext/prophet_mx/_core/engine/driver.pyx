@@ -6,7 +6,7 @@ Per unit and iteration two native ops go onto MXNet's engine around the store's 
            holds back the request behind it
     done   runs when the request was answered
 
-The ops of a group are others: see group.pyx.
+The ops of a group are others: see group.pyx. What is measured, and read, of a driver is in measured.pyx.
 """
 cimport cython
 from libc.math cimport INFINITY
@@ -14,26 +14,11 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
-from .drain cimport DRAIN_FED, DRAIN_PREDICTED, HOLDING, POLL_MAX, POLL_MIN, Drain, DrainSource
+from .drain cimport DRAIN_FED, HOLDING, POLL_MAX, POLL_MIN
 from .posix cimport (CLOCK_MONOTONIC, at, nanosleep, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
                      pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
                      pthread_create, pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, pthread_t, timespec)
-from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, Counters, LinkState, Unit, UnitState, choose_all, choose_rest, sending_until
-from .timeline cimport Recorder
-
-from .drain import tcp_sample
-
-cdef struct WaitingUnit:
-    int unit
-    int link
-    bint sent
-    int drained                     # whether its bytes have left: 1, 0, or -1 if that is only predicted
-    double since                    # when it was released, or else became ready
-
-cdef struct ReadyEvent:
-    int64_t iteration
-    int gradient
-    double time
+from .scheduler cimport IDLE, SENT, UnitState, choose_all, choose_rest
 
 cdef struct HoldRequest:            # of a call of a group's member, from the push of its hold until that runs
     void* group
@@ -47,23 +32,20 @@ cdef int BUSY_STEPS = 100           # after so many, a call that still goes on i
 
 
 @cython.no_gc                        # it can be part of no cycle; and the collector must not clear what the destructor needs
-cdef class Driver(BlockScheduler):
+cdef class Driver(MeasuredScheduler):
     """A scheduler that MXNet's engine drives. The arguments are those of the base class. Starts no thread until start().
 
-    Contract, beside that of the base class:
+    Contract, beside those of the base classes:
 
-    1. The lock guards the drain and the recorder as well.
-    2. Engine threads call on_gate(), on_answer(), on_landed(), and on_hold(), on_turn(), on_reply() of groups, which take the lock. The
+    1. Engine threads call on_gate(), on_answer(), on_landed(), and on_hold(), on_turn(), on_reply() of groups, which take the lock. The
        caller's thread can be one of them.
-    3. The driver's own native thread runs loop(). It takes the GIL only to push a request of a group, without the lock. All others are
+    2. The driver's own native thread runs loop(). It takes the GIL only to push a request of a group, without the lock. All others are
        Python threads.
-    4. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
+    3. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
        nothing inline on completion).
-    5. Ops that were pushed refer to the driver: it lives until they have run.
+    4. Ops that were pushed refer to the driver: it lives until they have run.
     """
     cdef:
-        Drain drain
-        Recorder recorder           # of the timeline; None: off
         pthread_cond_t wake
         pthread_t thread
         bint running, stopping
@@ -71,11 +53,6 @@ cdef class Driver(BlockScheduler):
         double sleeping_until       # the native thread's next wake-up; INFINITY: only a signal wakes it
         bint made                   # __cinit__ came to its end
         OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
-        bint recording              # whether ready events are kept for take_events()
-        ReadyEvent* events          # not yet taken by Python
-        int n_events, event_capacity
-        int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
-        int fault                   # the unit whose state contradicted an event, -1 none
         list owned_groups           # keeps all that were made, as long as the driver lives
         void** groups
         int n_groups
@@ -84,18 +61,13 @@ cdef class Driver(BlockScheduler):
 
     def __cinit__(self):
         cdef pthread_condattr_t attributes
-        self.drain = Drain(self.n_links)
         pthread_condattr_init(&attributes)
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
-        self.fault = -1
         self.owned_groups = []
         self.groups_due = INFINITY
         self.sleeping_until = INFINITY
-        self.recording = True
-        self.event_capacity = 1 << 15
-        self.events = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
-        if self.events == NULL or self.grow(self.capacity) < 0:
+        if self.grow(self.capacity) < 0:
             raise MemoryError()
         self.made = True
 
@@ -104,7 +76,6 @@ cdef class Driver(BlockScheduler):
             self.join()
             pthread_cond_destroy(&self.wake)
         free(self.gates)
-        free(self.events)
         free(self.groups)
 
     cdef int grow(self, int capacity) noexcept nogil:
@@ -113,7 +84,7 @@ cdef class Driver(BlockScheduler):
         if p == NULL:
             return -1
         self.gates = <OnComplete*>p
-        return BlockScheduler.grow(self, capacity)
+        return MeasuredScheduler.grow(self, capacity)
 
     # -- called by Python ------------------------------------------------------------------------------------------------------
 
@@ -167,39 +138,6 @@ cdef class Driver(BlockScheduler):
         pthread_cond_init(&self.wake, NULL)
         self.running = False
 
-    def use_tcp(self, fds) -> None:
-        """Read drain from these sockets, one per link, in the order of the servers; OSError if one cannot be read."""
-        cdef int* numbers
-        cdef int i, n = self.n_links
-        if len(fds) != n:
-            raise ValueError(f"{len(fds)} sockets for {n} links")
-        for fd in fds:
-            tcp_sample(fd)
-        numbers = <int*>malloc(n * sizeof(int))
-        if numbers == NULL:
-            raise MemoryError()
-        try:
-            for i in range(n):
-                numbers[i] = fds[i]
-            self.acquire()
-            self.drain.use_tcp(self, numbers)
-            pthread_mutex_unlock(&self.lock)
-        finally:
-            free(numbers)
-
-    def use_fed(self) -> None:
-        """Take drain from feed_drained()."""
-        self.use_source(DRAIN_FED)
-
-    def use_predicted(self) -> None:
-        """Predict drain from the rate."""
-        self.use_source(DRAIN_PREDICTED)
-
-    cdef void use_source(self, DrainSource source) noexcept:
-        self.acquire()
-        self.drain.source = source
-        pthread_mutex_unlock(&self.lock)
-
     def feed_drained(self, int link, int64_t fresh) -> None:
         """`fresh` more bytes have left on a link (DRAIN_FED)."""
         self.need_link(link)
@@ -210,7 +148,7 @@ cdef class Driver(BlockScheduler):
         pthread_mutex_unlock(&self.lock)
 
     def set_places(self, places) -> None:
-        BlockScheduler.set_places(self, places)
+        MeasuredScheduler.set_places(self, places)
         pthread_cond_signal(&self.wake)                 # what the lead limit held back may go
 
     def keep_group(self, Group group not None) -> None:
@@ -230,101 +168,6 @@ cdef class Driver(BlockScheduler):
     def set_calling(self, bint calling) -> None:
         """The caller's thread enters or leaves a function of MXNet's store that does not hold the GIL."""
         self.calling += 1 if calling else -1
-
-    def record(self, bint recording) -> None:
-        """Whether ready events are kept for take_events(); they are at first."""
-        self.acquire()
-        self.recording = recording
-        if recording:
-            self.n_events = 0
-        pthread_mutex_unlock(&self.lock)
-
-    def take_events(self) -> list:
-        """Ready events since the last call: (iteration, gradient, seconds on the monotonic clock), one for each of its units. The newest
-        are lost when over 32768 were not taken."""
-        cdef int n, i
-        cdef ReadyEvent* taken = <ReadyEvent*>malloc(self.event_capacity * sizeof(ReadyEvent))
-        if taken == NULL:
-            raise MemoryError()
-        self.acquire()
-        n = self.n_events
-        memcpy(taken, self.events, n * sizeof(ReadyEvent))
-        self.n_events = 0
-        pthread_mutex_unlock(&self.lock)
-        try:
-            return [(taken[i].iteration, taken[i].gradient, taken[i].time) for i in range(n)]
-        finally:
-            free(taken)
-
-    def record_timeline(self, Recorder recorder) -> None:
-        """Tell this recorder everything that happens; None: nobody."""
-        if recorder is not None and recorder.n_links != self.n_links:
-            raise ValueError(f"a recorder of {recorder.n_links} links for a driver of {self.n_links}")
-        self.acquire()
-        self.recorder, recorder = recorder, self.recorder       # the old one is freed after the lock
-        pthread_mutex_unlock(&self.lock)
-
-    def drain_timeline(self, Recorder recorder not None, list labels not None, bint last=False) -> bytes:
-        """The recorder's events since the last call as JSON objects, each with ``,\\n`` before it. ``labels[unit]`` is the unit's name as a
-        JSON text in bytes. With ``last``, what is still open (step, block) is closed."""
-        cdef int n
-        with nogil:
-            pthread_mutex_lock(&self.lock)
-            n = recorder.exchange(last)
-            pthread_mutex_unlock(&self.lock)
-        return recorder.text(n, labels)
-
-    def snapshot(self) -> dict:
-        """The counters, and the state of each link in ``links``, at one moment."""
-        cdef Counters counts
-        cdef int64_t overhead
-        cdef double sending
-        cdef int i, n = self.n_links
-        cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
-        if states == NULL:
-            raise MemoryError()
-        self.acquire()
-        counts, overhead, sending = self.counts, self.overhead, sending_until(&self.activity, now())
-        for i in range(n):
-            states[i] = self.state_of(i)
-        pthread_mutex_unlock(&self.lock)
-        try:
-            return {**counts, "overhead": overhead, "sending_seconds": sending, "links": [states[i] for i in range(n)]}
-        finally:
-            free(states)
-
-    def progress(self) -> tuple:
-        """(requests that wait for their release or their answer, requests answered so far, what is wrong with the scheduler or '')."""
-        cdef int64_t requests, answers
-        cdef int fault
-        with nogil:
-            pthread_mutex_lock(&self.lock)
-            requests, answers, fault = self.requests, self.answers, self.fault
-            pthread_mutex_unlock(&self.lock)
-        return requests - answers, answers, f"unit {fault} was not in the state that an event implies" if fault >= 0 else ""
-
-    def waiting(self) -> list:
-        """Every unit that waits, oldest first: (unit, its server or -1 for all, 'ready' or 'sent', seconds in that state, whether its
-        bytes have drained, None if that is only predicted). Brings drain up to date first."""
-        cdef WaitingUnit* found = NULL
-        cdef int n = 0
-        cdef double t
-        with nogil:                                     # no Python object is made under the lock: collecting garbage may need it
-            pthread_mutex_lock(&self.lock)
-            t = now()
-            self.sample(t, ALL)
-            found = <WaitingUnit*>malloc((self.count + 1) * sizeof(WaitingUnit))
-            if found != NULL:
-                n = self.list_waiting(found)
-            pthread_mutex_unlock(&self.lock)
-        if found == NULL:
-            raise MemoryError()
-        try:
-            units = [(found[i].unit, found[i].link, "sent" if found[i].sent else "ready", t - found[i].since,
-                      None if found[i].drained < 0 else bool(found[i].drained)) for i in range(n)]
-        finally:
-            free(found)
-        return sorted(units, key=lambda unit: -unit[3])
 
     # -- called by engine threads ------------------------------------------------------------------------------------------------
 
@@ -412,25 +255,6 @@ cdef class Driver(BlockScheduler):
             self.flush(t)
         return self.fault < 0
 
-    cdef void unit_ready(self, int unit, int64_t iteration, double t) noexcept nogil:
-        self.sample(t, self.units[unit].link)
-        self.on_ready(unit, iteration, t)
-        if self.recorder is not None:
-            self.recorder.ready(self, unit, t)
-
-    cdef void unit_answered(self, int unit, double t) noexcept nogil:
-        self.sample(t, self.units[unit].link)
-        self.on_done(unit, t)
-        if self.recorder is not None:
-            self.recorder.done(self, unit, t)
-        self.drain.unit_answered(self, unit, t)
-
-    cdef void note_ready(self, int64_t iteration, int gradient, double t) noexcept nogil:
-        """For take_events()."""
-        if self.recording and self.n_events < self.event_capacity:
-            self.events[self.n_events] = ReadyEvent(iteration, gradient, t)
-            self.n_events += 1
-
     cdef bint attend(self, void* group, double t) noexcept nogil:
         """Let a group's message leave if it may, and see to it that the group is looked at again in time. The scheduler gets a unit that
         is ready; a scheduler that has failed gets none, and the message goes at once. Returns whether the native thread is to push a
@@ -463,19 +287,6 @@ cdef class Driver(BlockScheduler):
                 return group
         return NULL
 
-    cdef int list_waiting(self, WaitingUnit* found) noexcept nogil:
-        cdef Unit* unit
-        cdef bint sent
-        cdef int i, n = 0
-        for i in range(self.count):
-            unit = &self.units[i]
-            if unit.state != IDLE:
-                sent = unit.state == SENT
-                found[n] = WaitingUnit(i, unit.link, sent, self.drain.has_drained(self, unit),
-                                       unit.release_time if sent else unit.ready_time)
-                n += 1
-        return n
-
     cdef double flush(self, double t) noexcept nogil:
         """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time: when that is."""
         cdef double wake
@@ -496,12 +307,6 @@ cdef class Driver(BlockScheduler):
         if wake < self.sleeping_until - POLL_MIN:
             pthread_cond_signal(&self.wake)
         return wake
-
-    cdef void sample(self, double t, int which) noexcept nogil:
-        """Bring drain up to date for one link, ALL, or those HOLDING something back."""
-        self.drain.sample(self, t, which, self.recorder is not None)
-        if self.recorder is not None:
-            self.recorder.sampled(self, t)
 
     cdef void loop(self) noexcept nogil:
         """The native thread: samples drain while a limit holds something back, looks after groups whose patience ends, sleeps otherwise."""
