@@ -21,10 +21,7 @@ def _use_installed() -> None:
     """Take the compiled part from the package that pip has installed: Python was started in a checkout that was not compiled in place, and
     the checkout hides that package. Both must declare the same.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        there is no such package, or it is of another version.
+    Raises ModuleNotFoundError if there is no such package, or it is of another version.
     """
     why = "it is neither compiled in place nor installed: pip install . in the folder of prophet_mx"
     for folder in filter(os.path.isdir, (os.path.join(entry or os.curdir, "prophet_mx", "_core") for entry in sys.path)):

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any, Dict, List, Tuple
 
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..quantities import format_rate
 from ..simulation.collectives import DDP, SCHEDULED, RingPrediction, predict_ring
 from ..simulation.predict import MARGIN
@@ -44,9 +44,7 @@ def _check(arguments: argparse.Namespace) -> None:
     given += ["--copy-whole"] if arguments.copy_whole else []
     given += ["--policy"] if arguments.policy != list(POLICIES) else []
     if given:
-        raise ConfigError(
-            f"{given[0]} is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers, --startup"
-        )
+        raise ConfigError(not_allowed(given[0], "the options of the job, --bandwidth, --workers, --startup", " with --all-reduce"))
 
 
 def words(prediction: RingPrediction) -> List[str]:

@@ -8,7 +8,7 @@ import time
 from typing import Dict, List, Sequence, Tuple
 
 from ..config import PREFIX
-from ..errors import ConfigError
+from ..errors import ConfigError, not_allowed
 from ..launcher.console import LAUNCHER, Console
 from ..launcher.launch import run_plans
 from ..policies import DEFAULT, OFF, POLICIES
@@ -56,7 +56,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_job_options(parser)
 
 
-class Times:
+class IterationTimes:
     """Reads the times of iterations from a job's output, and knows when every worker has told enough of them."""
 
     def __init__(self, workers: Sequence[str], warmup: int, iterations: int) -> None:
@@ -108,7 +108,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; its exit code."""
     wrong = [word for word in arguments.env if word.partition("=")[0] in (PREFIX + "POLICY", PREFIX + "LOG_EVERY")]
     if wrong:
-        raise ConfigError(f"--env {wrong[0]} is not allowed: compare sets it; allowed: --policy NAME, --iterations N")
+        raise ConfigError(not_allowed(f"--env {wrong[0]}", "--policy NAME, --iterations N", ": compare sets it"))
     found: Dict[str, List[float]] = {OFF: [], arguments.policy: []}
     for turn in range(arguments.turns):
         for policy in list(found) if turn % 2 == 0 else reversed(list(found)):
@@ -123,7 +123,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _measured(arguments: argparse.Namespace, policy: str, turn: str) -> float:
     """Seconds per iteration of one run; 0 after a line that says why there are none."""
     plans = planner(arguments, {PREFIX + "POLICY": policy, PREFIX + "LOG_EVERY": str(LINES)})()
-    times = Times([plan.label for plan in plans if plan.role == "worker"], arguments.warmup, arguments.iterations)
+    times = IterationTimes([plan.label for plan in plans if plan.role == "worker"], arguments.warmup, arguments.iterations)
     console = Console(sys.stdout)
 
     def sink(label: str, text: str, final: bool) -> None:

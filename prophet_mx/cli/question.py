@@ -236,12 +236,7 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
 def read(arguments: argparse.Namespace) -> Question:
     """The job and the clusters that the options name.
 
-    Raises
-    ------
-    ProfileError
-        the profile cannot be used.
-    ConfigError
-        another option is not allowed.
+    Raises ProfileError if the profile cannot be used, and ConfigError if another option is not allowed.
     """
     profile, compute = job_of(arguments)
     costs: Dict[str, Any] = {**MESSAGE_COSTS, **(load_costs(arguments.costs) if arguments.costs else {})}

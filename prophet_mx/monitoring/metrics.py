@@ -166,12 +166,8 @@ def line(earlier: Sample, later: Sample) -> str:
 class Metrics:
     """The log lines and the endpoint of one worker, as its settings ask for. One call per iteration; without both it does nothing.
 
-    Raises
-    ------
-    ConfigError
-        the endpoint needs a package that is not installed, or cannot listen.
-    KVStoreError
-        its thread cannot be started.
+    Raises ConfigError if the endpoint needs a package that is not installed, or cannot listen, and KVStoreError if its thread cannot be
+    started.
     """
 
     def __init__(self, config: Config, rank: int) -> None:

@@ -117,12 +117,8 @@ def opening(all_jobs: Sequence[TracedJob]) -> List[str]:
 def page(all_figures: Sequence[Figures]) -> str:
     """The HTML about the workers of one job, or of two jobs in comparison.
 
-    Raises
-    ------
-    MissingPackageError
-        the package that fills in the template is not installed.
-    ConfigError
-        the traces are of more than two jobs.
+    Raises MissingPackageError if the package that fills in the template is not installed, and ConfigError if the traces are of more than
+    two jobs.
     """
     template = _template()
     all_jobs = jobs(all_figures)
@@ -136,7 +132,7 @@ def page(all_figures: Sequence[Figures]) -> str:
         labels=[job.label for job in all_jobs],
         verdict=opening(all_jobs),
         stragglers=list(filter(None, map(straggler, all_jobs))),
-        hints=_hints(all_jobs[-1]),
+        hints=[*hints(all_jobs[-1]), Hint("What the words on this page mean.", "docs/timeline.md", "The report")],
         lines=list(zip(LINES, [job.label or job.name for job in all_jobs])),
         rows=table(all_jobs),
         workers=[_worker(name, job, worker) for name, (job, worker) in zip(names, workers)],
@@ -183,11 +179,6 @@ def _worker(name: str, job: TracedJob, worker: Figures) -> Tuple[str, Tuple[str,
         f"{worker.utilisation:.0%}",
     )
     return name, cells, "straggler" if any(worker is slow for slow in job.stragglers) else ""
-
-
-def _hints(job: TracedJob) -> List[Hint]:
-    """With the page that explains this one."""
-    return [*hints(job), Hint("What the words on this page mean.", "docs/timeline.md", "The report")]
 
 
 def _template() -> "jinja2.Template":

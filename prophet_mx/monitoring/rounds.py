@@ -1,9 +1,6 @@
 """Rounds of collectives: their counters, and the timeline's recorder of them, where no compiled scheduler and recorder do both.
 
 As the compiled recorder does (``timeline/recorder.pyx``), it only keeps numbers until the timeline's thread asks for text.
-
-Contract: :meth:`RoundRecorder.landed` and :meth:`RoundRecorder.round_ends` are called in the thread that sees collectives end,
-:meth:`RoundRecorder.updated` in the one that updates parameters, all else in the timeline's.
 """
 
 import time

@@ -105,12 +105,7 @@ class Timeline:
 
     Attribute ``asked``: ``path`` and ``limit``.
 
-    Raises
-    ------
-    ConfigError
-        the file cannot be created.
-    KVStoreError
-        its thread cannot be started.
+    Raises ConfigError if the file cannot be created, and KVStoreError if its thread cannot be started.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ import statistics
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Callable, Dict, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Sequence, Tuple
 
 from ..errors import ConfigError, TraceError
 from ..planning.bound import lower_bound
@@ -63,7 +63,7 @@ class Iteration:
 
 
 @dataclass(frozen=True)
-class Step:
+class TracedStep:
     """A step of the pattern: when it begins after the iteration's first ready gradient, how long it takes, its units and bytes."""
 
     begin: float
@@ -80,7 +80,7 @@ class Figures:
     trace: Trace
     iterations: List[Iteration]
     median: Iteration
-    steps: List[Step]
+    steps: List[TracedStep]
     first_parameter: str
 
     @property
@@ -153,8 +153,13 @@ def _whole(trace: Trace) -> List[int]:
     }
     if not sizes:
         return []
-    usual = max(Counter(sizes.values()).items(), key=lambda item: (item[1], item[0]))[0]
+    usual = _usual(sizes.values())
     return sorted(number for number, size in sizes.items() if size == usual)
+
+
+def _usual(counts: Iterable[int]) -> int:
+    """The one that is there most often, and of several the largest."""
+    return max(Counter(counts).items(), key=lambda item: (item[1], item[0]))[0]
 
 
 def _iteration(trace: Trace, number: int, first: str) -> Iteration:
@@ -202,17 +207,16 @@ def busy_shares(trace: Trace, iteration: Iteration, bins: int = BINS) -> List[fl
     return [min(1.0, share) for share in shares]
 
 
-def _steps(trace: Trace, numbers: Sequence[int]) -> List[Step]:
+def _steps(trace: Trace, numbers: Sequence[int]) -> List[TracedStep]:
     """The step pattern: medians over the iterations that have the usual number of steps."""
-    counts = Counter(len(trace.steps.get(number, [])) for number in numbers)
-    usual = max(counts.items(), key=lambda item: (item[1], item[0]))[0]
-    rows = [sorted(trace.steps[number]) for number in numbers if len(trace.steps.get(number, [])) == usual and usual]
-    starts = [trace.iterations[number][0] for number in numbers if len(trace.steps.get(number, [])) == usual and usual]
+    usual = _usual(len(trace.steps.get(number, [])) for number in numbers)
+    alike = [number for number in numbers if len(trace.steps.get(number, [])) == usual and usual]
+    rows, starts = [sorted(trace.steps[number]) for number in alike], [trace.iterations[number][0] for number in alike]
     steps = []
     for place in range(usual if rows else 0):
         column = [row[place] for row in rows]
         steps.append(
-            Step(
+            TracedStep(
                 statistics.median(begin - start for (_, begin, _, _, _), start in zip(column, starts)),
                 statistics.median(end - begin for _, begin, end, _, _ in column),
                 int(statistics.median(units for *_, units, _ in column)),

@@ -31,10 +31,7 @@ class TraceFile:
     path : where; an old trace there is replaced, which takes a regular file.
     first : the first event, a JSON text.
 
-    Raises
-    ------
-    OSError
-        it cannot be created or written; ``path`` is something else than a regular file (FileExistsError).
+    Raises OSError if it cannot be created or written, or if ``path`` is something else than a regular file (FileExistsError).
     """
 
     def __init__(self, path: str, first: bytes) -> None:

@@ -133,10 +133,7 @@ class Watchdog(Watch):
     name_of : the parameter of a unit.
     fail : called with a part's name and what is wrong with it, when the compiled scheduler found that it contradicts itself.
 
-    Raises
-    ------
-    KVStoreError
-        its thread cannot be started.
+    Raises KVStoreError if its thread cannot be started.
     """
 
     def __init__(

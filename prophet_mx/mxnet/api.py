@@ -12,6 +12,7 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..config import Config
 from ..errors import UnsupportedMXNetError
+from ..policies import OFF
 from .arguments import KVStoreMXNetError
 
 NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
@@ -22,11 +23,8 @@ _bound = False
 def bind() -> None:
     """Hand MXNet's C functions to the compiled core; cheap when called again.
 
-    Raises
-    ------
-    UnsupportedMXNetError
-        this MXNet is not 1.9.x, the series whose engine layout (``CallbackOnComplete``, ``FnProperty``) the core knows, or it
-        lacks one of the C functions.
+    Raises UnsupportedMXNetError if this MXNet is not 1.9.x, the series whose engine layout (``CallbackOnComplete``, ``FnProperty``) the
+    core knows, or it lacks one of the C functions.
     """
     global _bound
     if _bound:
@@ -92,7 +90,7 @@ class PlainStore(KVStore):
 
 def why_unscheduled(kv: KVStore, config: Config) -> str:
     """Why this store's traffic is not scheduled, or ''."""
-    if config.policy == "off":
+    if config.policy == OFF:
         return "the policy is off"
     if "dist" not in kv.type:
         return f"the store is '{kv.type}', not dist_sync"

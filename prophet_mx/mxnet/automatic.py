@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import mxnet as mx
 
+from ..policies import OFF
 from .alone import expect_store
 from .api import replace_create
 
@@ -46,7 +47,7 @@ def _wrapping(create: Callable[..., Any]) -> Callable[..., Any]:
         scheduled.automatic = True
         _made += 1
         policy = scheduled.stats()["policy"]
-        if policy == "off":  # the reason is in the log
+        if policy == OFF:  # the reason is in the log
             _say(f"--schedule: the store {name!r} is wrapped, but not scheduled")
         else:
             _say(f"--schedule: the store {name!r} is scheduled, policy {policy}")

@@ -37,6 +37,7 @@ from .parameters import Arrays, GroupArrays, Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
+COUNTED = ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes", "yields")
 SETTLING = 5  # pushes of a key after those that make the first profile, until the profile stands
 
 
@@ -49,12 +50,8 @@ class ScheduledPath:
     ----------
     kv : the plain store; only its type, its rank and the number of workers are read.
 
-    Raises
-    ------
-    ConfigError, ProfileError
-        a file that a setting names is wrong, or cannot be made.
-    KVStoreError
-        a thread cannot be started.
+    Raises ConfigError or ProfileError if a file that a setting names is wrong, or cannot be made, and KVStoreError if a thread cannot be
+    started.
 
     Attributes
     ----------
@@ -329,20 +326,7 @@ class ScheduledPath:
         return {
             "policy": self.config.policy,
             "drain": self._monitor.source if self._monitor else "none",
-            **{
-                name: state[name]
-                for name in (
-                    "iterations",
-                    "units",
-                    "bytes",
-                    "blocks",
-                    "block_units",
-                    "block_bytes",
-                    "wait_seconds",
-                    "inverted_bytes",
-                    "yields",
-                )
-            },
+            **{name: state[name] for name in COUNTED},
             **first_unit(state),
             "utilisation": utilisation(state["links"]),
             "rates": [link["rate"] for link in state["links"]],

@@ -14,6 +14,7 @@ from mxnet.kvstore import KVStore
 
 from ..errors import KVStoreError
 from ..monitoring.timeline import wanted
+from ..policies import OFF
 from .arguments import KVStoreTypeError, as_list, check_lists, check_transfer, checked_priority, fit, grouped
 from .keys import Key
 from .lifecycle import deferred_signals
@@ -257,7 +258,7 @@ class ScheduledKVStore(WrappedStore):
         ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned; ``failure`` (the internal error
         that ended scheduling, in words; '' without one). If nothing is scheduled, only ``policy`` ("off").
         """
-        return {"policy": "off"} if self._path is None else self._path.stats()
+        return {"policy": OFF} if self._path is None else self._path.stats()
 
     def counters(self) -> Dict[str, Any]:
         """The scheduler's own counters, of which :func:`prophet_mx.metrics.between` makes figures; empty where nothing is scheduled."""

@@ -55,7 +55,7 @@ def decoded_orders(message: "NDArray[np.float32]") -> Optional[Orders]:
     return Orders(numbers[1 : units + 1], numbers[units + 1 :]) if numbers[0] == 1 else None
 
 
-class Message(NamedTuple):
+class Unread(NamedTuple):
     """A message whose answer was not read yet."""
 
     arrival: _core.Arrival  # true once the answer is there
@@ -81,7 +81,7 @@ class OrderExchange:
         self._pushes = self._requests = 0
         self._failed = False
         self._array = mx.nd.zeros((2 * units + 1,))
-        self._messages: List[Message] = []
+        self._messages: List[Unread] = []
         self._sent = self._received = 0  # rounds whose orders were
         self._unsettled = False  # new orders are used, and not known to be by all
 
@@ -93,10 +93,7 @@ class OrderExchange:
         own : this worker's orders, None if it has no new ones; called when they are to be sent.
         use : takes the new orders, with no lead limit until ``settled`` is called.
 
-        Raises
-        ------
-        Exception
-            something failed, for the first time: the caller holds nothing back from now on, but continues to call this.
+        Raises what failed, the first time that something does: the caller holds nothing back from now on, but continues to call this.
         """
         self._pushes += 1
         within = (self._pushes - self._first) % ROUND if self._pushes >= self._first else -1
@@ -131,14 +128,14 @@ class OrderExchange:
         self._array[:] = mx.nd.array(message)
         self._request()
         answer = self._array.copy()
-        self._messages.append(Message(_core.Arrival(answer.handle.value), answer, has_orders))
+        self._messages.append(Unread(_core.Arrival(answer.handle.value), answer, has_orders))
 
     def _request(self) -> None:
         """All through one array, so that the engine sends one message after the other; each answer is copied from it."""
         self._plain.pushpull(self._key, self._array, self._array)
         self._requests += 1
 
-    def _read(self, message: Message, use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
+    def _read(self, message: Unread, use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
         answer = message.answer.asnumpy()
         if message.has_orders:
             self._received += 1

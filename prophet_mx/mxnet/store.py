@@ -16,6 +16,7 @@ from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
+from ..policies import OFF
 from .alone import expect_store, store_made
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
 from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
@@ -99,7 +100,7 @@ class WrappedStore(KVStore):
         self._refused = ""  # why nothing may be sent
         self._plain_iterations = PlainIterations(self._config.log_every) if self._config.log_every else None  # used without a path
         if path is None:
-            level = logging.INFO if self._config.policy == "off" else logging.WARNING
+            level = logging.INFO if self._config.policy == OFF else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
             if self._config.timeline:
                 logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)

@@ -95,12 +95,7 @@ def lower_bound(profile: GradientProfile, rate: float) -> float:
     It is never less than the compute time nor than the communication time, and usually more than both. The proof is at the top of this
     module. Cost O(n log n) for n gradients.
 
-    Raises
-    ------
-    ProfileError
-        the profile lacks compute times.
-    ConfigError
-        the rate is not positive and finite.
+    Raises ProfileError if the profile lacks compute times, and ConfigError if the rate is not positive and finite.
     """
     releases = profile.backward_ready_times()
     computing = profile.compute_times()

@@ -24,10 +24,7 @@ def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     Two thirds of it, or more if the steps take longer, are backward. A step's backward takes the time since the step before,
     and its forward has the same share of the time left; within a step all gradients take the same.
 
-    Raises
-    ------
-    ConfigError
-        the recorded steps alone take longer.
+    Raises ConfigError if the recorded steps alone take longer.
     """
     steps = profile.step_times()
     if seconds <= steps[-1]:
@@ -50,10 +47,7 @@ def estimated_compute(profile: GradientProfile) -> float:
     interval between steps. Forward takes half as long as backward. With few steps that says too little: then backward runs in a
     few bulks, and most of its time is before the first step.
 
-    Raises
-    ------
-    ProfileError
-        the gradients became ready in fewer than :data:`FEWEST_STEPS` steps, or all at once.
+    Raises ProfileError if the gradients became ready in fewer than :data:`FEWEST_STEPS` steps, or all at once.
     """
     intervals = profile.step_intervals()
     if len(profile.steps) < FEWEST_STEPS or not sum(intervals) > 0:

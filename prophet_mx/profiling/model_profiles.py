@@ -22,10 +22,7 @@ def model_names() -> Tuple[str, ...]:
 def model_profile(name: str) -> GradientProfile:
     """The profile of a model. Case, ``-`` and ``_`` do not matter, and the beginning of a name will do: ``ResNet-50`` is resnet50_v1.
 
-    Raises
-    ------
-    ProfileError
-        no model's name begins so, or several do.
+    Raises ProfileError if no model's name begins so, or several do.
 
     >>> model_profile("ResNet-50").name, model_profile("vgg16").total_bytes
     ('resnet50_v1', 553430176)

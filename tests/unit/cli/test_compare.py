@@ -2,11 +2,11 @@
 
 import pytest
 
-from prophet_mx.cli.compare import Times, verdict
+from prophet_mx.cli.compare import IterationTimes, verdict
 
 
 def test_times_are_read_from_the_lines_of_workers_after_the_warm_up():
-    times = Times(["worker 0", "worker 1"], warmup=20, iterations=30)
+    times = IterationTimes(["worker 0", "worker 1"], warmup=20, iterations=30)
     lines = [(1, 11, 900.0), (11, 21, 80.0), (21, 31, 50.0), (31, 51, 56.0)]
     for label in ("worker 0", "server 0", "worker 1"):
         assert not times.enough()
@@ -14,7 +14,7 @@ def test_times_are_read_from_the_lines_of_workers_after_the_warm_up():
             times.sink(label, f"2026-01-01 prophet_mx INFO: iterations {first} to {last}: {ms:.1f} ms each, not scheduled", True)
     times.sink("worker 1", "iterations 51 to 61: 1.0 ms each", False)  # a line that is still being written
     assert times.enough() and times.any and times.seconds == pytest.approx(0.054)
-    assert Times(["worker 0"], 20, 30).seconds == 0
+    assert IterationTimes(["worker 0"], 20, 30).seconds == 0
 
 
 @pytest.mark.parametrize(
