@@ -4,6 +4,7 @@ import math
 
 from prophet_mx import policies
 from prophet_mx._core import Scheduler
+from prophet_mx.policies import Window
 from prophet_mx.sizes import MAX_UNIT, MIN_UNIT, UNIT_SECONDS
 
 POLICIES = tuple(policies.POLICIES)
@@ -15,7 +16,7 @@ class Model:
     """One scheduler, and its own account of what it was told and what it did."""
 
     def __init__(self, policy, links, window, lead, units, rate=1e6):
-        self.policy = policy
+        self.policy = policies.POLICIES[policy]
         self.links = links
         self.scheduler = Scheduler(policy, links, window, lead, rate)
         self.units = units  # (bytes, link, position)
@@ -36,7 +37,7 @@ class Model:
         self.iteration = 0
         self.t = 0.0
         self.fixed_window = window
-        self.literal = policy == "prophet-icpp21" and window == 0
+        self.literal = self.policy.window is Window.INTERVAL and window == 0
         self.step_of, self.due = [], []
         self.newest, self.began, self.arrived = -1, 0.0, -1  # the paper's rule: iteration, its start, the latest step
         self.blocks, self.in_blocks = set(), []  # gradient blocks: (link, iteration, step), and the units in them
@@ -72,7 +73,7 @@ class Model:
         if self.literal:
             interval = self.interval()
             return (in_flight + self.share(unit) <= self.limit(link, "rate") * interval) if interval > 0 else in_flight <= IDLE
-        return self.policy == "credit" or in_flight < self.limit(link, "window")
+        return self.policy.window is Window.NONE or in_flight < self.limit(link, "window")
 
     def interval(self):
         """Seconds until the next step of the newest iteration is due; 0 if none is."""
@@ -83,7 +84,7 @@ class Model:
     def limited(self, unit, link):
         """Whether so much is unanswered that only the head may go."""
         lead = self.limit(link, "lead")
-        return self.unanswered(link) >= lead and (self.policy == "credit" or self.unanswered_urgent(link, unit) >= lead / 8)
+        return self.unanswered(link) >= lead and (not self.policy.urgent_passes or self.unanswered_urgent(link, unit) >= lead / 8)
 
     def lead_allows(self, unit, link):
         if not self.limited(unit, link):
@@ -113,7 +114,8 @@ class Model:
         self.scheduler.ready(unit, iteration, self.t)
         self.state[unit] = "ready"
         self.rounds[unit] += 1
-        self.urgency[unit] = (self.sequence, 0) if self.policy == "fifo" else (iteration, unit)
+        order = self.policy.order
+        self.urgency[unit] = (self.sequence, 0) if order is None else (iteration, order(unit, self.units[unit][0]))
         self.sequence += 1
         if iteration > self.newest:
             self.newest, self.began, self.arrived = iteration, self.t, -1
@@ -197,7 +199,7 @@ class Model:
 
     def most_of_block(self, state, otherwise):
         """Bytes in flight up to which a predicted block may widen the window: eight units; ``otherwise`` where the policy does not say."""
-        if self.policy != "prophet":
+        if self.policy.window is not Window.BLOCK:
             return otherwise
         return 8 * int(max(MIN_UNIT, min(MAX_UNIT, state["rate"] * UNIT_SECONDS)))
 
@@ -207,7 +209,7 @@ class Model:
             state, interval = self.scheduler.link_state(link), self.interval()
             most = self.most_of_block(state, math.inf)
             if (
-                self.policy not in ("prophet", "prophet-icpp21")
+                self.policy.window not in (Window.BLOCK, Window.INTERVAL)
                 or self.fixed_window
                 or interval <= 0
                 or self.released[link] - self.drained[link] + self.share(unit) > min(state["rate"] * interval, most)

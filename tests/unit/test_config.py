@@ -89,7 +89,7 @@ def test_a_keyword_wins_over_the_environment():
 
 
 WRONG = [
-    ("policy", "fastest", "one of fifo, priority, prophet, credit, prophet-icpp21, off"),
+    ("policy", "fastest", "one of " + ", ".join(policies())),
     ("profile", "/no/such/folder/profile.json", "the path of a file"),
     ("profile", "/tmp", "the path of a file"),
     ("drain", "udp", "one of auto, tcp, nic, predicted"),

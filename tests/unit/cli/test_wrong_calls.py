@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from prophet_mx.policies import POLICIES
 from support.commands import cli
 from support.profiles import RESNET18, recorded
 from support.traces import made, written
@@ -58,7 +59,7 @@ predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8.5
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --servers 0
     prophet-mx predict: error: argument --servers: '0' is not allowed; allowed: a whole number from 1 to 100000 ...
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --policy p3
-    prophet-mx predict: error: argument --policy: 'p3' is not allowed; allowed: plain, fifo, priority, prophet, credit, prophet-icpp21 ...
+    prophet-mx predict: error: argument --policy: 'p3' is not allowed; allowed: plain, POLICIES ...
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs none.json
     prophet-mx predict: error: --costs 'none.json' cannot be read: No such file or directory
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs three.json
@@ -124,7 +125,7 @@ report trace.json -o no/such/folder/report.html
 launch -n two -- python train.py
     prophet-mx launch: error: argument -n/--workers: 'two' is not allowed; allowed: a whole number from 1 to 512 ...
 compare --policy off -- true
-    prophet-mx compare: error: argument --policy: 'off' is not allowed; allowed: fifo, priority, prophet, credit, prophet-icpp21 ...
+    prophet-mx compare: error: argument --policy: 'off' is not allowed; allowed: POLICIES ...
 compare --iterations 5 -- true
     prophet-mx compare: error: argument --iterations: '5' is not allowed; allowed: a whole number from 10 to 1000000 ...
 compare --env PROPHET_POLICY=fifo -- true
@@ -136,7 +137,10 @@ doctor --scheduler node1
 doctor 10.0.0.1:9091
     prophet-mx doctor: error: unexpected argument '10.0.0.1:9091' ...
 """
-TABLE = [(call, " ".join(answer.split())) for call, answer in re.findall(r"^(\S.*)\n((?:    .*\n)+)", dedent(CALLS), re.MULTILINE)]
+TABLE = [
+    (call, " ".join(answer.split()).replace("POLICIES", ", ".join(POLICIES)))
+    for call, answer in re.findall(r"^(\S.*)\n((?:    .*\n)+)", dedent(CALLS), re.MULTILINE)
+]
 
 
 @pytest.fixture(scope="module")
