@@ -133,6 +133,19 @@ def test_the_readme_links_to_pages_that_exist():
     assert not [path for path in linked if not (ROOT / path).exists()]
 
 
+def test_the_typical_changes_have_five_steps_and_name_what_there_is():
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page[page.index("## Five typical changes") :].split("\n## ")[0]
+    changes = re.split(r"^\*\*(.+?)\*\*", section, flags=re.MULTILINE)[1:]
+    assert len(changes) == 2 * 5
+    for name, steps in zip(changes[::2], changes[1::2]):
+        assert re.findall(r"^(\d)\. ", steps, re.MULTILINE) == list("12345"), name
+        paths = re.findall(r"`(\w+(?:/\w+)+(?:\.\w+|/))`", steps)
+        assert paths and all((ROOT / path).exists() for path in paths), name
+        for what, path in re.findall(r"`(\w+)`\s+(?:in|of)\s+`([\w/]+\.py)`", steps):
+            assert re.search(rf"^(?:def|class) {what}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (name, what)
+
+
 def test_commands_in_the_documentation_are_commands():
     text = README + "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
     used = re.findall(r"^(?:[A-Z_]+=\S+ )*prophet-mx ([a-z]\w*)(.*)$", text.replace("\\\n", " "), re.MULTILINE)
