@@ -7,7 +7,7 @@
   the servers learn of it.
 - ``data_path``, ``parameters``, ``order_exchange``: what gradients take from then on, and how their order changes.
 - ``lifecycle``: how scheduling, a store and its process end.
-- ``alone``: a worker that makes no store.
+- ``creation``: ``mx.kv.create``, for a worker that makes no store, or a second one.
 - ``automatic``, ``probe``: entry points of ``launch --schedule`` and of ``doctor``.
 """
 

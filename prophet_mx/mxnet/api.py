@@ -1,9 +1,8 @@
 """MXNet as it is: its C functions for the compiled core, its own operations on a store, and which of its stores can be scheduled."""
 
 import ctypes
-import functools
 import os
-from typing import Any, Callable, Dict, Union
+from typing import Any, Dict, Union
 
 import mxnet as mx
 from mxnet.base import KVStoreHandle, check_call
@@ -13,7 +12,6 @@ from .. import _core
 from ..config import Config
 from ..errors import UnsupportedMXNetError
 from ..policies import OFF
-from .arguments import KVStoreMXNetError
 
 NAIVE = "MXNET_ENGINE_TYPE=NaiveEngine"
 
@@ -111,39 +109,3 @@ def is_naive() -> bool:
 def is_synchronous(kv: KVStore) -> bool:
     """Whether this is a store whose traffic could be scheduled, as it then is on all workers."""
     return "dist" in kv.type and "async" not in kv.type and not kv._is_p3
-
-
-def refuse_another() -> None:
-    """A ``dist`` store was wrapped: from now on ``mx.kv.create`` raises an error where MXNet would wait for ever, even if the first store
-    was freed; local stores are made as before. Calling this again changes nothing.
-
-    Scripts make a second one by mistake: they wrap a store, and then give the string ``"dist_sync"`` to a Trainer or to ``fit``, which make
-    a store of it.
-    """
-    replace_create("_refuses_another", _refusing)
-
-
-def replace_create(mark: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
-    """Put a function around ``mx.kvstore.create``, in all places that MXNet calls it by; False if the present one has this mark already."""
-    create = mx.kvstore.create
-    if getattr(create, mark, False):
-        return False
-    replacement = around(create)
-    setattr(replacement, mark, True)
-    for module in (mx.kvstore, mx.kvstore.base):
-        if getattr(module, "create", None) is create:
-            module.create = replacement
-    return True
-
-
-def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(create)
-    def create_local(name: str = "local") -> Any:
-        if isinstance(name, str) and "dist" in name.lower():
-            raise KVStoreMXNetError(
-                f"a second dist store ({name!r}) in one process is not possible: MXNet would wait for ever in this call. Pass the store "
-                "that was wrapped, not a string: kvstore=kv"
-            )
-        return create(name)
-
-    return create_local

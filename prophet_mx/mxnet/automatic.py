@@ -15,8 +15,7 @@ from typing import Any, Callable
 import mxnet as mx
 
 from ..policies import OFF
-from .alone import expect_store
-from .api import replace_create
+from .creation import expect_store, replace_create
 
 logger = logging.getLogger("prophet_mx")
 

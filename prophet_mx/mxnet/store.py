@@ -17,9 +17,9 @@ from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from ..policies import OFF
-from .alone import expect_store, store_made
-from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, refuse_another, why_unscheduled
+from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, why_unscheduled
 from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
+from .creation import dist_store_wrapped, expect_store
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Hints, Wrapping
@@ -83,8 +83,7 @@ class WrappedStore(KVStore):
             path.start()
         self._take_over(kv._given_back() if isinstance(kv, WrappedStore) else kv)
         if "dist" in self.type:
-            store_made()
-            refuse_another()
+            dist_store_wrapped()
         self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))

@@ -7,9 +7,9 @@ from support.cluster import run_cluster
 JOB = """
     import sys, time
     import mxnet as mx
-    from prophet_mx.mxnet import alone
+    from prophet_mx.mxnet import creation
 
-    alone.MINUTE = 0.5
+    creation.MINUTE = 0.5
     from prophet_mx import ScheduledKVStore
 
     kv = mx.kv.create(sys.argv[1])

@@ -1,5 +1,11 @@
-"""A worker without a ``dist`` store trains alone, as may all workers of its job, over one another's files. MXNet says nothing of it: the
-scheduler and the servers wait. Scripts do this whose option for the store was forgotten, such as ``--kv-store dist_sync``."""
+"""``mx.kv.create``, by which scripts make their stores: a worker that makes no ``dist`` store is told of it, and a second one is refused.
+
+A worker without a ``dist`` store trains alone, as may all workers of its job, over one another's files. MXNet says nothing of it: the
+scheduler and the servers wait. Scripts do this whose option for the store was forgotten, such as ``--kv-store dist_sync``.
+
+Scripts make a second one by mistake: they wrap a store, and then give the string ``"dist_sync"`` to a Trainer or to ``fit``, which make a
+store of it. MXNet would wait for ever, even if the first store was freed.
+"""
 
 import atexit
 import functools
@@ -9,9 +15,11 @@ import os
 import threading
 from typing import Any, Callable, Optional, Set
 
+import mxnet as mx
+
 from ..errors import KVStoreError
 from ..runtime import start_thread
-from .api import replace_create
+from .arguments import KVStoreMXNetError
 
 logger = logging.getLogger("prophet_mx")
 
@@ -61,10 +69,24 @@ def expect_store() -> None:
     replace_create("_notes_stores", _noting)
 
 
-def store_made() -> None:
-    """There is a ``dist`` store."""
+def dist_store_wrapped() -> None:
+    """There is a ``dist`` store: from now on ``mx.kv.create`` refuses another. Local stores are made as before. May be called again."""
     if _watch is not None:
         _watch.end()
+    replace_create("_refuses_another", _refusing)
+
+
+def replace_create(mark: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
+    """Put a function around ``mx.kvstore.create``, in all places that MXNet calls it by; False if the present one has this mark already."""
+    create = mx.kvstore.create
+    if getattr(create, mark, False):
+        return False
+    replacement = around(create)
+    setattr(replacement, mark, True)
+    for module in (mx.kvstore, mx.kvstore.base):
+        if getattr(module, "create", None) is create:
+            module.create = replacement
+    return True
 
 
 def _noting(create: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,3 +100,16 @@ def _noting(create: Callable[..., Any]) -> Callable[..., Any]:
         return create(name)
 
     return create_noted
+
+
+def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(create)
+    def create_local(name: str = "local") -> Any:
+        if isinstance(name, str) and "dist" in name.lower():
+            raise KVStoreMXNetError(
+                f"a second dist store ({name!r}) in one process is not possible: MXNet would wait for ever in this call. Pass the store "
+                "that was wrapped, not a string: kvstore=kv"
+            )
+        return create(name)
+
+    return create_local
