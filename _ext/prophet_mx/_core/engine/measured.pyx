@@ -6,7 +6,7 @@ from libc.string cimport memcpy
 
 from .drain cimport DRAIN_FED, DRAIN_PREDICTED, Drain, DrainSource
 from .posix cimport now, pthread_mutex_lock, pthread_mutex_unlock
-from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, Counters, LinkState, Unit, sending_until
+from .scheduler cimport ALL, IDLE, SENT, BlockScheduler, Counters, LinkState, Unit, active_until
 from .timeline cimport Recorder
 
 from .drain import tcp_sample
@@ -139,7 +139,7 @@ cdef class MeasuredScheduler(BlockScheduler):
         if states == NULL:
             raise MemoryError()
         self.acquire()
-        counts, overhead, sending = self.counts, self.overhead, sending_until(&self.activity, now())
+        counts, overhead, sending = self.counts, self.overhead, active_until(&self.activity, now())
         for i in range(n):
             states[i] = self.state_of(i)
         pthread_mutex_unlock(&self.lock)

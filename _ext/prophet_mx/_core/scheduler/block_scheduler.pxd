@@ -56,7 +56,7 @@ cdef class BlockScheduler:
         str policy
         Limits limits
         Steps steps
-        Sending activity
+        Activity activity
         int64_t sequence            # numbers ready events, for policies that order by arrival
         int64_t overhead            # bytes a message costs on the wire besides its payload
         double answer_seconds       # from a release to its answer, when answers come quickly

@@ -34,7 +34,7 @@ cdef struct Link:
     int64_t backlog_start           # `drained` at backlog_since
     int64_t backlog_bytes
 
-cdef struct Sending:                # the time in which any link has bytes in flight
+cdef struct Activity:               # the time in which any link has bytes in flight
     int busy_links
     double since                    # since when there have been any
     double seconds                  # and how long there were before
@@ -44,36 +44,36 @@ cdef inline int64_t in_flight(Link* link) noexcept nogil:
     return link.released - link.drained
 
 
-cdef inline double sending_until(Sending* sending, double t) noexcept nogil:
+cdef inline double active_until(Activity* activity, double t) noexcept nogil:
     """Seconds until now in which any link was busy."""
-    return sending.seconds + (t - sending.since if sending.busy_links > 0 else 0)
+    return activity.seconds + (t - activity.since if activity.busy_links > 0 else 0)
 
 
-cdef inline void set_busy(Link* link, Sending* sending, bint busy, double t) noexcept nogil:
+cdef inline void set_busy(Link* link, Activity* activity, bint busy, double t) noexcept nogil:
     """Whether the link has bytes in flight; counts the time in which any link has."""
     if link.busy == busy:
         return
     link.busy = busy
-    sending.busy_links += 1 if busy else -1
-    if busy and sending.busy_links == 1:
-        sending.since = t
-    elif sending.busy_links == 0:
-        sending.seconds += t - sending.since
+    activity.busy_links += 1 if busy else -1
+    if busy and activity.busy_links == 1:
+        activity.since = t
+    elif activity.busy_links == 0:
+        activity.seconds += t - activity.since
 
 
-cdef inline void link_released(Link* link, Sending* sending, int64_t size, double t) noexcept nogil:
+cdef inline void link_released(Link* link, Activity* activity, int64_t size, double t) noexcept nogil:
     """So many bytes go onto the link now."""
     cdef double path = min(link.rate, link.seen if link.seen > 0 else link.rate) * link.rtt     # bytes that are on their way in a full path
     cdef bint far = path > IDLE_SLACK
     if in_flight(link) <= IDLE_SLACK:
         link.sample_time = t + (link.rtt if far else 0)     # the link was idle until now: a far peer acknowledges nothing before
-        set_busy(link, sending, True, t)
+        set_busy(link, activity, True, t)
     elif far and in_flight(link) <= IDLE_SLACK + path:
         link.gap = link.released
     link.released += size
 
 
-cdef inline void link_drained(Link* link, Sending* sending, int64_t total, double t) noexcept nogil:
+cdef inline void link_drained(Link* link, Activity* activity, int64_t total, double t) noexcept nogil:
     """The link's peer has acknowledged `total` bytes since the start."""
     cdef int64_t fresh
     if total > link.released:
@@ -85,19 +85,19 @@ cdef inline void link_drained(Link* link, Sending* sending, int64_t total, doubl
         link.drained = total
     else:
         fresh = 0
-    link_measure(link, sending, fresh, t)
+    link_measure(link, activity, fresh, t)
 
 
-cdef inline void link_assume_drained(Link* link, Sending* sending, int64_t total, double t) noexcept nogil:
+cdef inline void link_assume_drained(Link* link, Activity* activity, int64_t total, double t) noexcept nogil:
     """It is known that `total` bytes have drained, but not when: they do not count for the rate."""
     if total > link.drained:
         link.drained = total
     if t > link.sample_time:
         link.sample_time = t
-    set_busy(link, sending, in_flight(link) > IDLE_SLACK, t)
+    set_busy(link, activity, in_flight(link) > IDLE_SLACK, t)
 
 
-cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, double t) noexcept nogil:
+cdef inline void link_measure(Link* link, Activity* activity, int64_t fresh, double t) noexcept nogil:
     """Follow the rate: `fresh` bytes have drained since the last sample. Only time in which the link was busy counts.
 
     A sample is only a lower limit of the rate if the link starved: nothing was ready, or the window or the lead limit held back what was.
@@ -115,7 +115,7 @@ cdef inline void link_measure(Link* link, Sending* sending, int64_t fresh, doubl
         link.busy_bytes += fresh
         link.busy_seconds += t - link.sample_time
     link.sample_time = t
-    set_busy(link, sending, in_flight(link) > IDLE_SLACK, t)
+    set_busy(link, activity, in_flight(link) > IDLE_SLACK, t)
     if not link.busy:
         link.starved = True                     # since an unknown time before t
     if link.busy_seconds >= SAMPLE_SECONDS and link.busy_seconds >= SAMPLE_TRIPS * link.rtt:

@@ -42,7 +42,7 @@ cdef class Scheduler(BlockScheduler):
 
     def sending(self, double t) -> float:
         """Seconds until now in which any link had bytes in flight."""
-        return sending_until(&self.activity, t)
+        return active_until(&self.activity, t)
 
     def link_state(self, int link) -> dict:
         self.need_link(link)
