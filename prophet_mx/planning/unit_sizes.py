@@ -1,17 +1,8 @@
 """How large units are: of messages to servers by the policy (the formulas are in sizes.py), of collectives by what one costs.
 
-**Cost of a collective.** A collective needs more than its bytes: messages, threads that wake. While several are under way, this time passes
-beside the bytes of the others. So a collective takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). Gloo
-with three at a time, between two ranks at 1 Gbit/s on two cores: 0.6 to 1.2 ms up to 128 KB, then 120 MB/s.
-
-**Sizes of collectives.** Start-ups hide behind bytes from startup * rate on; MARGIN times as much keeps them hidden while processors are
-busy. Larger units mean fewer of them, so units are larger wherever that costs nothing. What does a unit cost that an ideal link would send
-x seconds before backward ends? Gradients that are more urgent and become ready meanwhile wait for it. With x * rate / GROWTH bytes it is
-done after x / GROWTH, long before forward begins and needs anything. (Some parts of it were ready early and waited for its last part.
-Meanwhile the link did something else, or had time to spare.) After the end of backward nothing more becomes ready, so no unit is in the way
-of another. But forward waits for the whole of a unit before it can use any of it. A unit that is sent x seconds after the end of backward
-takes x / GROWTH at most, a constant share of what forward may have done by then. So units shrink towards the end of backward, and grow
-again from there on. AT_MOST start-ups are enough to make their cost small (:func:`collective_sizes`).
+While several are under way, a collective takes a start-up or its bytes' time, whichever is longer (:class:`CollectiveCost`). An ideal link
+sends a unit x seconds before or after backward ends. The unit has x * rate / GROWTH bytes, and never less than MARGIN * startup * rate, nor
+more than AT_MOST * startup * rate (:func:`collective_sizes`). docs/how-it-works.md ("How sizes are chosen") derives this.
 """
 
 from typing import NamedTuple, Optional
@@ -80,7 +71,7 @@ def fixed_sizes(unit: int) -> UnitSizes:
 
 
 def collective_sizes(cost: CollectiveCost, turn: float) -> UnitSizes:
-    """The sizes of units for collectives of this cost, where backward ends at ``turn``; derived at the top of this file.
+    """The sizes of units for collectives of this cost, where backward ends at ``turn``; see the top of this file.
 
     >>> collective_sizes(CollectiveCost(startup=0.001, rate=120e6), turn=0.2)
     UnitSizes(least=240000, most=1920000, turn=0.2)
