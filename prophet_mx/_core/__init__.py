@@ -45,9 +45,10 @@ def _declared(folder: str) -> bytes:
 if find_spec(__name__ + ".alarm") is None:
     _use_installed()
 
-from .alarm import alarm
-from .drain import POLL_TIMES, tcp_sample
-from .engine import (
+# What is imported here is declared in __init__.pyi.
+from .alarm import alarm  # noqa: F401
+from .drain import POLL_TIMES, tcp_sample  # noqa: F401
+from .engine import (  # noqa: F401
     MAX_OUTS,
     MXNET_FUNCTIONS,
     Arrival,
@@ -60,29 +61,5 @@ from .engine import (
     load_mxnet,
     plain,
 )
-from .scheduler import Scheduler
-from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder
-
-__all__ = [
-    "GAP_ROW",
-    "ITERATION_ROW",
-    "LABEL_MAX",
-    "LINK_ROW",
-    "MAX_OUTS",
-    "MXNET_FUNCTIONS",
-    "POLL_TIMES",
-    "STEP_ROW",
-    "Arrival",
-    "Driver",
-    "Gathering",
-    "Group",
-    "Parameter",
-    "Recorder",
-    "Scheduler",
-    "alarm",
-    "array_shape",
-    "cpu_arrays_are_plain",
-    "load_mxnet",
-    "plain",
-    "tcp_sample",
-]
+from .scheduler import Scheduler  # noqa: F401
+from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder  # noqa: F401

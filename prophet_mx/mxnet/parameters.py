@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+from dataclasses import dataclass
 from itertools import count
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -34,29 +35,18 @@ class GroupArrays(NamedTuple):
 WHOLE = -1  # the place of all chunks together
 
 
+@dataclass(eq=False)
 class Parameter:
     """A gradient on the scheduled path, and its buffer."""
 
-    __slots__ = ("native", "units", "buffer", "keys", "arrays", "chunks", "gradient", "iteration")
-
-    def __init__(
-        self,
-        native: "_core.Parameter",
-        units: List[int],
-        buffer: mx.nd.NDArray,
-        keys: List[Key],
-        arrays: List[mx.nd.NDArray],
-        chunks: List[Chunk],
-        gradient: int,
-    ) -> None:
-        self.native = native
-        self.units = units  # their indices in the scheduler
-        self.buffer = buffer
-        self.keys = keys  # of its units
-        self.arrays = arrays  # of its units: the buffer itself, or aliases of its slices
-        self.chunks = chunks  # in which it is copied, if there are several
-        self.gradient = gradient
-        self.iteration = -1  # the caller's iteration in which it was last pushed
+    native: "_core.Parameter"
+    units: List[int]  # their indices in the scheduler
+    buffer: mx.nd.NDArray
+    keys: List[Key]  # of its units
+    arrays: List[mx.nd.NDArray]  # of its units: the buffer itself, or aliases of its slices
+    chunks: List[Chunk]  # in which it is copied, if there are several
+    gradient: int
+    iteration: int = -1  # the caller's, in which it was last pushed
 
 
 class Parameters:

@@ -10,20 +10,8 @@ from typing import Any, List, Mapping, NamedTuple, Optional
 
 import psutil
 
-TCP_STATES = (
-    "",
-    "ESTABLISHED",
-    "SYN_SENT",
-    "SYN_RECV",
-    "FIN_WAIT1",
-    "FIN_WAIT2",
-    "TIME_WAIT",
-    "CLOSE",
-    "CLOSE_WAIT",
-    "LAST_ACK",
-    "LISTEN",
-    "CLOSING",
-)
+# By the kernel's numbers, from 1 on.
+TCP_STATES = " ESTABLISHED SYN_SENT SYN_RECV FIN_WAIT1 FIN_WAIT2 TIME_WAIT CLOSE CLOSE_WAIT LAST_ACK LISTEN CLOSING".split(" ")
 _ESTABLISHED = 1
 
 
