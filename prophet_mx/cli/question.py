@@ -146,22 +146,13 @@ def write_csv(command: str, path: str, rows: Sequence[Mapping[str, Any]]) -> int
 
 @dataclass(frozen=True)
 class Question:
-    """A job and the clusters that it may run on.
+    """A job and the clusters that it may run on."""
 
-    Attributes
-    ----------
-    profile : with compute times.
-    compute : where these come from, in words.
-    clusters : one for each number of workers and bandwidth.
-    policies : to answer for.
-    effort : ``iterations``, ``warmup`` and ``seed`` of :func:`~prophet_mx.simulation.simulator.simulate`.
-    """
-
-    profile: GradientProfile
-    compute: str
-    clusters: List[Cluster]
-    policies: List[str]
-    effort: Dict[str, int]
+    profile: GradientProfile  # with compute times
+    compute: str  # where these come from, in words
+    clusters: List[Cluster]  # one for each number of workers and bandwidth
+    policies: List[str]  # to answer for
+    effort: Dict[str, int]  # ``iterations``, ``warmup`` and ``seed`` of a simulation
 
 
 def as_dict(profile: GradientProfile, compute: str, rows: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:

@@ -24,18 +24,11 @@ _ADDRESS = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 @dataclass(frozen=True)
 class Host:
-    """A host of the job.
+    """A host of the job."""
 
-    Attributes
-    ----------
-    name : as given to ssh: a name, an alias of ssh's own configuration, an address, each with ``user@`` or without.
-    slots : how many workers it has room for.
-    address : IPv4 address or name at which the other hosts reach it, None to find it out.
-    """
-
-    name: str
-    slots: int = 1
-    address: Optional[str] = None
+    name: str  # as given to ssh: a name, an alias of ssh's own configuration, an address, each with ``user@`` or without
+    slots: int = 1  # how many workers it has room for
+    address: Optional[str] = None  # IPv4 address or name at which the other hosts reach it, None to find it out
 
 
 @dataclass(frozen=True)

@@ -37,18 +37,11 @@ _OPTIONS = ("BatchMode=yes", "ConnectTimeout=30", "ServerAliveInterval=15", "Ser
 
 @dataclass(frozen=True)
 class Ssh:
-    """How to reach the hosts, and what they have.
+    """How to reach the hosts, and what they have."""
 
-    Attributes
-    ----------
-    options : for ``ssh -o``, as in ``("Port=2222",)``.
-    python : the Python there that has prophet_mx.
-    directory : the working directory there.
-    """
-
-    options: Tuple[str, ...]
-    python: str
-    directory: str
+    options: Tuple[str, ...]  # for ``ssh -o``, as in ``("Port=2222",)``
+    python: str  # the Python there that has prophet_mx
+    directory: str  # the working directory there
 
     def command(self, host: Host, env: Mapping[str, str]) -> List[str]:
         """The ssh client's command line for ``host``; of ``env`` it has only PYTHONPATH, by which prophet_mx may be found."""

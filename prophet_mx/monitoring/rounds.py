@@ -15,20 +15,12 @@ Landed = Tuple[int, float, float, float]  # unit, and when it was ready, started
 
 
 class UnitFacts(NamedTuple):
-    """What is fixed about a unit.
+    """What is fixed about a unit."""
 
-    Attributes
-    ----------
-    parameters : indices of its parameters, the most urgent first.
-    bytes : size of its payload.
-    urgency : 0 is needed first by the next forward.
-    step : the step in which it becomes ready, -1 if that is not known.
-    """
-
-    parameters: Tuple[int, ...]
-    bytes: int
-    urgency: int
-    step: int
+    parameters: Tuple[int, ...]  # indices of its parameters, the most urgent first
+    bytes: int  # size of its payload
+    urgency: int  # 0 is needed first by the next forward
+    step: int  # the step in which it becomes ready, -1 if that is not known
 
 
 class Round(NamedTuple):

@@ -24,22 +24,13 @@ class Parameter(NamedTuple):
 
 
 class RoundPlan(NamedTuple):
-    """The same on all ranks. Parameters are named by their indices.
+    """The same on all ranks. Parameters are named by their indices."""
 
-    Attributes
-    ----------
-    units : the most urgent first.
-    order : of units, in which they are started.
-    urgency : of each parameter; 0 is needed first by the next forward.
-    cost : of a collective, None before it is measured.
-    profile : that the plan was made of, in the order of forward; None before there is one.
-    """
-
-    units: List[MergedUnit]
-    order: List[int]
-    urgency: List[int]
-    cost: Optional[CollectiveCost] = None
-    profile: Optional[GradientProfile] = None
+    units: List[MergedUnit]  # the most urgent first
+    order: List[int]  # of units, in which they are started
+    urgency: List[int]  # of each parameter; 0 is needed first by the next forward
+    cost: Optional[CollectiveCost] = None  # of a collective, None before it is measured
+    profile: Optional[GradientProfile] = None  # that the plan was made of, in the order of forward; None before there is one
 
     def steps(self) -> Dict[str, int]:
         """The step in which each parameter's gradient becomes ready, by name; empty before there is a profile."""
