@@ -206,15 +206,10 @@ class ScheduledPath:
             self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
             self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
         cut = [len(parts) for parts in layout.slices.values() if len(parts) > 1]
-        logger.info(
-            "layout: %d of %d gradients are cut into %d slices of about %d bytes, %d small ones share %d messages",
-            len(cut),
-            len(self._keys.gradients),
-            sum(cut),
-            layout.unit,
-            len(layout.group_of),
-            len(set(layout.group_of.values())),
-        )
+        sliced = f"{len(cut)} of {len(self._keys.gradients)} gradients are sliced, into {sum(cut)} slices of about {layout.unit} bytes"
+        groups = len(set(layout.group_of.values()))
+        shared = f", {len(layout.group_of)} small ones share {groups} messages" if groups else ""
+        logger.info("layout: %s%s", sliced if cut else "no gradient is sliced", shared)
 
     def _note(self, what: str, value: str, measured: float) -> None:
         """Tell the log and the timeline what was measured, if it was."""
@@ -295,7 +290,7 @@ class ScheduledPath:
             workers=self._workers,
             links=[f"link to server {server}" for server in range(self._keys.servers)],
             gradients=self.parameters.unit_gradients,
-            names=self.parameters.names,
+            names=self.parameters.titles,
             about={"policy": self.config.policy},
         )
 

@@ -4,7 +4,7 @@ import ctypes
 import logging
 from dataclasses import dataclass
 from itertools import count
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -61,7 +61,9 @@ class Parameters:
     ----------
     layout : the layout by which units are made from now on.
     get : a parameter by its key; None if there is none yet.
-    names, sizes : by gradient, in words and in bytes.
+    names, sizes : by gradient, in words and in bytes. The words are those of profiles: the keys.
+    known : the names of parameters by their keys, as far as an optimizer has told them.
+    titles : by gradient, what a trace calls it: its parameter's name if that is known.
     unit_gradients : the gradient of each of the scheduler's units; of a group that of its most urgent member.
     unit_names : each of these units in words.
     compression : factor by which MXNet's compression makes gradients smaller.
@@ -76,6 +78,8 @@ class Parameters:
         self._by_key: Dict[Key, Parameter] = {}
         self.get: Callable[[Key], Optional[Parameter]] = self._by_key.get
         self.names: Dict[int, str] = {}
+        self.known: Mapping[Key, str] = {}
+        self.titles: Dict[int, str] = {}
         self.sizes: Dict[int, int] = {}
         self.unit_gradients: List[int] = []
         self.unit_names: List[str] = []
@@ -131,6 +135,7 @@ class Parameters:
 
     def _note(self, gradient: int, key: Key, buffer: mx.nd.NDArray) -> None:
         self.names[gradient] = str(key)
+        self.titles[gradient] = self.known.get(key, str(key))
         self.sizes[gradient] = shape_of(buffer).bytes // self.compression
 
     def _add_member(self, key: Key, gradient: int, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:

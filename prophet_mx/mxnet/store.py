@@ -228,6 +228,8 @@ class WrappedStore(KVStore):
             return
         pickled = pickled_optimizer(optimizer)
         self._names = parameter_names(optimizer)
+        if self._path is not None:
+            self._path.parameters.known = self._names
         if self._wrapping is not None and (self._wrapping.parameters or self._wrapping.groups) and not slicing_allowed(optimizer):
             raise KVStoreError(
                 f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "

@@ -138,7 +138,7 @@ def test_internal_errors_end_scheduling_but_not_training_and_wrong_calls_and_for
     for worker in result.workers:
         assert worker.output.count("scheduling has ended, training continues") == 1, result.logs()
         # The keys are older than the wrapper: rank 0 says why nothing is sliced.
-        assert re.search(r"layout: 0 of \d gradients are cut into 0 slices", worker.output), result.logs()
+        assert "layout: no gradient is sliced" in worker.output, result.logs()
     assert result.logs().count("large gradients are not sliced: keys were made before the store was wrapped") == 1, result.logs()
 
 

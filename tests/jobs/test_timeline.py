@@ -72,6 +72,16 @@ def test_every_unit_of_every_iteration_is_there(whole):
         assert len(on_links) == 8 * UNITS
 
 
+def test_parameters_have_their_names_where_keys_are_numbers_as_those_of_trainer(tmp_path):
+    run(tmp_path, 3, 1000, 4, "numbers", PROPHET_TIMELINE=str(tmp_path / "trace.json"))
+    labels = {
+        event["args"]["name"]
+        for event in load(tmp_path / "trace-0.json")
+        if event["name"] == "thread_name" and "parameter" in event["args"]
+    }
+    assert labels == {f"conv{layer}_weight" for layer in range(3)}
+
+
 def test_what_was_measured_at_the_start_is_marked(whole):
     for events in whole[0]:
         assert len([event for event in events if event["ph"] == "i" and "a message takes each of them" in event["name"]]) == 1

@@ -5,7 +5,8 @@ usage: timeline.py FOLDER LAYERS ELEMENTS ITERATIONS [ENDING]
 ENDING is 'plain'; 'kill' (rank 0 kills itself a second later, while gradients are on their way); 'interrupt' (rank 0 sends Ctrl-C's
 signal to the launcher then);
 'switch' (start and stop at run time, twice); 'steps' (the second half of the
-gradients comes 60 ms after the first); 'full' (no file may grow over 64 kB). Prints what the test looks at.
+gradients comes 60 ms after the first); 'numbers' (keys are numbers, whose names an optimizer tells);
+'full' (no file may grow over 64 kB). Prints what the test looks at.
 """
 
 import os
@@ -30,8 +31,11 @@ def main():
     if ending == "full":
         resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
     store = ScheduledKVStore(mx.kv.create("dist_sync"))
-    for key in range(layers):
-        store.init(f"layer{key}", mx.nd.zeros((elements,)))
+    names = list(range(layers)) if ending == "numbers" else [f"layer{key}" for key in range(layers)]
+    for key in names:
+        store.init(key, mx.nd.zeros((elements,)))
+    if ending == "numbers":
+        store.set_optimizer(mx.optimizer.create("sgd", param_idx2name={key: f"conv{key}_weight" for key in names}))
     grads = [mx.nd.ones((elements,)) * (key + 1) for key in range(layers)]
     outs = [mx.nd.zeros((elements,)) for _ in range(layers)]
 
@@ -40,7 +44,7 @@ def main():
             for key in reversed(range(layers)):
                 if ending == "steps" and key == layers // 2 - 1:
                     time.sleep(0.06)
-                store.pushpull(f"layer{key}", grads[key], out=outs[key], priority=-key)
+                store.pushpull(names[key], grads[key], out=outs[key], priority=-key)
             mx.nd.waitall()
 
     def state(word):
