@@ -70,7 +70,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results-status publish plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results results-status publish plotting plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -85,7 +85,8 @@ help:
 	@echo "make test-cuda         run the tests of MXNet's CUDA build, in $(CUDA_VENV), on an emulated CUDA runtime"
 	@echo "make cuda    install only MXNet's CUDA build, for these tests"
 	@echo 'make bench   compare methods on a shaped network: three cells, some minutes, needs root'
-	@echo 'make bench-QUESTION    measure one of the questions that "make questions" lists; ARGS=--publish publishes the result'
+	@echo 'make results           answer all questions that "make questions" lists, and publish: about two hours, needs root'
+	@echo 'make bench-QUESTION    answer one of them; ARGS=--publish publishes the result'
 	@echo 'make results-status    list the published results that are older than a change that could alter them'
 	@echo 'make publish           put the numbers of benchmarks/results into README.md and docs/'
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
@@ -141,14 +142,20 @@ cuda: $(CUDA_VENV)/.cuda
 test-cuda: $(CUDA_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(CUDA_VENV)/bin/python -m pytest -n 2 --dist loadfile cuda $(ARGS)
 
-bench: bench-quick
+bench: build
+	@$(RUN) benchmarks.run --cell resnet50_v1,rho=1,compute=0.15 --cell resnet50_v1,rho=1,compute=1 --cell vgg16,rho=1,compute=1 \
+	  --methods pushpull,p3-push+pull,credit,prophet --repeats 1 $(ARGS)
+
+# It goes on where an interrupted run of the same code has ended.
+results: build plotting $(TORCH_VENV)/.installed $(CUDA_VENV)/.installed
+	@$(RUN) benchmarks.all $(ARGS)
 
 # Measurements with PyTorch need its environment.
-$(addprefix bench-,pytorch pytorch-long pytorch-cpu real frameworks-pytorch): bench-%: $(TORCH_VENV)/.installed
+bench-pytorch: bench-%: $(TORCH_VENV)/.installed
 	@env -u PYTHONPATH $(TORCH_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 # And those with MXNet's CUDA build.
-$(addprefix bench-,networks devices paper-setup): bench-%: $(CUDA_VENV)/.installed
+bench-devices bench-paper: bench-%: $(CUDA_VENV)/.installed
 	@env -u PYTHONPATH $(CUDA_VENV)/bin/python -m benchmarks.questions $* $(ARGS)
 
 bench-%: build
@@ -163,8 +170,10 @@ results-status: build
 publish: build
 	@$(RUN) benchmarks.publish $(ARGS)
 
-plots: build
+plotting: build
 	@$(PIP) install 'matplotlib>=3.5' 'numpy<1.24'
+
+plots: plotting
 	@$(RUN) benchmarks.plots
 
 docs: build

@@ -14,14 +14,14 @@ The exit code is 1 if a job failed, a value was wrong, or a method was faster th
 import argparse
 import statistics
 import sys
-from itertools import groupby
-from typing import Dict, Iterator, List, Optional, Sequence
+from functools import partial
+from typing import Dict, List, Optional, Sequence
 
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Load
-from .comparison.command import Session, add_comparison_options, compare, protocol, turn
+from .comparison.command import CellOfJobs, Kept, Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import describe
 from .comparison.rings import KINDS, REAL, STANDARD, RingCell, RingMethod, parse
 from .comparison.rows import JobRow, MeasuredJob
@@ -41,14 +41,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ProphetError as error:
         return exit_code(error)
 
-    def found() -> Iterator[List[JobRow]]:
-        for (ranks, rate), members in groupby(cells, key=lambda cell: (cell.ranks, cell.cell.rate)):
-            with Testbed(ranks, 1, rate) as bed:
-                for cell in members:
-                    yield run_cell(bed, cell, methods, options)
-
-    asked = protocol(options, list(dict.fromkeys(map(str, cells))), options.methods, {})
-    return compare(found(), options, "collectives", {**describe("collectives", arguments, "PyTorch", "torch"), **asked})
+    found = [CellOfJobs(str(cell), cell.kind, partial(run_cell, cell, methods, options)) for cell in cells]
+    asked = protocol(options, list(dict.fromkeys(map(str, cells))), options.methods)
+    return compare(found, options, "collectives", {**describe("collectives", arguments, "PyTorch", "torch"), **asked})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,14 +72,15 @@ def _kinds(text: str) -> List[str]:
     return kinds
 
 
-def run_cell(bed: Testbed, cell: RingCell, methods: Sequence[RingMethod], options: argparse.Namespace) -> List[JobRow]:
-    """Run the jobs of ``methods`` in one cell and return a row for each."""
+def run_cell(cell: RingCell, methods: Sequence[RingMethod], options: argparse.Namespace, kept: Kept) -> List[JobRow]:
+    """Run a round of ``methods`` in one cell and return its rows."""
     known = {method.name: method for method in methods}
-    session = Session(str(cell), cell.kind, cell.cell.rate, lambda: measure(bed), options)
-    load = cell.load(session.goodput.link)
-    if load is not None:
-        print(f"  {load.profile.total_bytes / 1e6:.2f} MB, rho {load.rho:.3f}, bound {load.bound:.4f} s", flush=True)
-    attempts = session.attempts(list(known), lambda name: run_method(bed, cell, load, known[name], options))
+    with Testbed(cell.ranks, 1, cell.cell.rate) as bed:
+        session = Session(str(cell), cell.kind, cell.cell.rate, lambda: measure(bed), options, kept)
+        load = cell.load(session.goodput.link)
+        if load is not None:
+            print(f"  {load.profile.total_bytes / 1e6:.2f} MB, rho {load.rho:.3f}, bound {load.bound:.4f} s", flush=True)
+        attempts = session.attempts(list(known), lambda name: run_method(bed, cell, load, known[name], options))
     if cell.kind == "cpu" and (load or cell.ranks == 2):  # the stamps' sums are exact, and so are those of two
         jobs: Dict[str, List[MeasuredJob]] = {}
         for attempt in attempts:
@@ -101,7 +97,7 @@ def run_method(bed: Testbed, cell: RingCell, load: Optional[Load], method: RingM
     iterations = options.warmup + options.iterations + 1
     device = cell.kind == "device"
     slowdown, jitter = cell.cell.slowdown, cell.cell.jitter or 0.0
-    task = RankTask("", device, method.scheduled, method.bucket, method.bf16, iterations, slowdown, jitter)
+    task = RankTask("", device, method.scheduled, method.bucket, method.bf16, iterations, slowdown, jitter, method.clip)
     with turn(options.lock):
         return MeasuredJob(run_ranks(bed, load and load.profile, task, method.env, options.timeout))
 

@@ -2,7 +2,6 @@
 
     python -m benchmarks.overhead
     python -m benchmarks.overhead --pairs 3 --keys 100 --policy fifo
-    python -m benchmarks.overhead --base unwatched      what the watchdog costs: the base is scheduled as well, with its thread ended
 
 Two workers and one server on this machine call ``pushpull`` for 200 keys of 10 floats and wait for the values, some hundred
 times. Plain ``dist_sync`` and ScheduledKVStore run in pairs, each in processes of its own; the order changes from pair to pair,
@@ -44,8 +43,6 @@ def measure(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     kv = mx.kv.create("dist_sync")
     if kind != "plain":
         kv = ScheduledKVStore(kv, policy=options.policy)
-    if kind == "unwatched":
-        kv._path.watchdog.close()
     keys = [f"key{i}" for i in range(options.keys)]
     # Zeros, because plain dist_sync on one CPU device overwrites the gradient with the sum: anything else would grow.
     gradients = [mx.nd.zeros(options.size) for _ in keys]
@@ -94,11 +91,11 @@ def run(options: argparse.Namespace, kind: str) -> Dict[str, float]:
     return {column: statistics.mean(worker[column] for worker in found) for column in COLUMNS}
 
 
-def table(base: str, runs: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
+def table(plain: Sequence[Dict[str, float]], scheduled: Sequence[Dict[str, float]]) -> str:
     """Medians over the pairs, and of the ratios within the pairs, with their intervals, as Markdown."""
-    lines = [f"| us per key | {base} (95%) | scheduled (95%) | ratio (95%) | target, scheduled |", "|---|---:|---:|---:|---:|"]
+    lines = ["| us per key | plain (95%) | scheduled (95%) | ratio (95%) | target, scheduled |", "|---|---:|---:|---:|---:|"]
     for column, title in COLUMNS.items():
-        before, after = [run[column] for run in runs], [run[column] for run in scheduled]
+        before, after = [run[column] for run in plain], [run[column] for run in scheduled]
         ratio = of_median([b / a for a, b in zip(before, after)])
         cells = [title, of_median(before).text(1), of_median(after).text(1), ratio.text(2), str(TARGETS[column])]
         lines.append("| " + " | ".join(cells) + " |")
@@ -119,8 +116,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--policy", default="prophet")
     parser.add_argument("--timeout", type=float, default=120, help="seconds for one run")
-    parser.add_argument("--base", choices=("plain", "unwatched"), default="plain", help="the baseline of scheduling")
-    parser.add_argument("--worker", choices=("plain", "unwatched", "scheduled"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", choices=("plain", "scheduled"), help=argparse.SUPPRESS)
     add_output_options(parser)
     options = parser.parse_args(arguments)
     for name in ("pairs", "keys", "size", "iterations", "workers"):
@@ -130,26 +126,24 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         # One write: both workers' lines may go to the same pipe.
         sys.stdout.write(MARK + json.dumps(measure(options, options.worker)) + "\n")
         return 0
-    base: List[Dict[str, float]] = []
+    plain: List[Dict[str, float]] = []
     scheduled: List[Dict[str, float]] = []
     load = [os.getloadavg()[0]]
     for pair in range(options.pairs):
-        for kind in ((options.base, "scheduled"), ("scheduled", options.base))[pair % 2]:
-            (scheduled if kind == "scheduled" else base).append(run(options, kind))
+        for kind in (("plain", "scheduled"), ("scheduled", "plain"))[pair % 2]:
+            (scheduled if kind == "scheduled" else plain).append(run(options, kind))
         print(
-            f"pair {pair + 1} of {options.pairs}: {options.base} {_brief(base[-1])}; scheduled {_brief(scheduled[-1])}",
-            file=sys.stderr,
-            flush=True,
+            f"pair {pair + 1} of {options.pairs}: plain {_brief(plain[-1])}; scheduled {_brief(scheduled[-1])}", file=sys.stderr, flush=True
         )
         load.append(os.getloadavg()[0])
     text = (
         f"{options.keys} keys of {options.size} floats, {options.workers} workers, 1 server, {options.pairs} pairs of "
         f"{options.iterations} iterations, policy {options.policy}, {os.cpu_count()} cores, load average {min(load):.1f} to "
         f"{max(load):.1f} (the benchmark itself makes about 2). No model, no shaped network: nothing is scaled or emulated.\n\n"
-        f"{table(options.base, base, scheduled)}"
+        f"{table(plain, scheduled)}"
     )
     print("\n" + text)
-    kinds = ((options.base, base), ("scheduled", scheduled))
+    kinds = (("plain", plain), ("scheduled", scheduled))
     rows = [(pair, kind, *(runs[pair][column] for column in COLUMNS)) for kind, runs in kinds for pair in range(options.pairs)]
     write_everywhere(options, "overhead", ("pair", "kind", *COLUMNS), rows, text, describe("overhead", arguments))
     return 0

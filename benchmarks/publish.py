@@ -7,9 +7,12 @@ A place begins with a line ``<!-- result: QUESTION VIEW ... -->`` and ends with 
 
 compact  a comparison as one table: a row per cell, a column per method
 claims   what the comparison says of the method that the others are compared with, in sentences
+gains    a table for readers who want to know how much faster a job gets
+words    the same in a few sentences
+costs    what each method takes of processor and memory, and how long it takes to start
 table    the whole table of the result, but for what stands above it
-summary  what stands above the table's first row
-beside   MXNet and PyTorch in one table, of the questions frameworks-mxnet and frameworks-pytorch
+errors   of the simulator: how far it is off in the cells that it predicts
+beside   MXNet and PyTorch in one table: the cells of a question that the question pytorch has as well
 
 Below them stands what the result is of. What has not been measured says so.
 """
@@ -22,16 +25,19 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 from prophet_mx.errors import ConfigError, ProphetError, not_allowed
 
-from . import collectives, run, training
-from .comparison.cells import family, title
+from . import collectives, devices, run, training
+from .comparison import gains
+from .comparison.cells import STEPS, Cell, family, title
 from .comparison.metadata import ROOT, made
 from .comparison.results import Result, comparison_table, load
-from .comparison.summaries import CellSummary, summarise
+from .comparison.rows import JobRow
+from .comparison.summaries import LEFT_OUT, CellSummary, summarise
 from .comparison.tables import claims, compact, scaled
 from .questions import QUESTIONS, Question
 
 PLACE = re.compile(r"^<!-- result: (?P<what>[a-z0-9 -]+?) -->\n(?P<text>.*?)^<!-- end of result -->$", re.MULTILINE | re.DOTALL)
-COMPARISONS = {"run": run.parser, "collectives": collectives.parser, "training": training.parser}
+COMPARISONS = {"run": run.parser, "collectives": collectives.parser, "training": training.parser, "devices": devices.parser}
+CELLS: Dict[str, Callable[[str], Any]] = {"run": Cell.parse, "training": Cell.parse, "devices": devices.DeviceCell.parse}
 ROUNDS: int = run.parser().get_default("repeats")  # of jobs, unless a question asks for more; fewer are said beside the numbers
 
 
@@ -54,16 +60,36 @@ class Difference(NamedTuple):
 
 
 def asked(question: Question, about: Mapping[str, Any]) -> Dict[str, Any]:
-    """The metadata of a comparison, with the labels, methods and cells that its question has now: what is left out is then shown."""
-    options = COMPARISONS[question.module]().parse_args(question.arguments)
+    """The metadata of a comparison, with the labels, methods and cells that its question has now: what is left out is then shown. Of a
+    result of an older question only the labels change."""
+    if older(question, about):
+        return {**about, "labels": question.labels, "cells": []}
+    return {**about, "labels": question.labels, "cells": _cells_of(question), "methods": _options_of(question).methods}
+
+
+def _options_of(question: Question) -> argparse.Namespace:
+    return COMPARISONS[question.module]().parse_args(question.arguments)
+
+
+def _cells_of(question: Question) -> List[str]:
+    options = _options_of(question)
     kind = getattr(options, "kinds", [""])[0]
-    cells = [str(collectives.RingCell.parse(text, kind) if kind else run.Cell.parse(text)) for text in options.cell]
-    both = {"methods": options.methods, "cells": cells}
-    return {
-        **about,
-        "labels": question.labels,
-        **{key: [*about[key], *(x for x in new if x not in about[key])] for key, new in both.items()},
-    }
+    parse = (lambda text: collectives.RingCell.parse(text, kind)) if kind else CELLS[question.module]
+    return [str(parse(text)) for text in options.cell]
+
+
+def older(question: Question, about: Mapping[str, Any]) -> bool:
+    """Whether a result is of an older question: it has none of the cells that are asked for now."""
+    return question.module in COMPARISONS and not set(_cells_of(question)) & set(about["cells"])
+
+
+def rows_of(question: Question, result: Result) -> List[JobRow]:
+    """The jobs of the cells and methods that are asked for now; of an older question those of the models that are asked for now."""
+    if older(question, result.about):
+        models = {cell.split(",")[0] for cell in _cells_of(question)}
+        return [row for row in result.rows if row.cell.split(",")[0] in models]
+    cells, methods, best = _cells_of(question), _options_of(question).methods, result.about["best"]
+    return [row for row in result.rows if row.cell in cells and row.method in (*methods, *best.get(row.cell, ()))]
 
 
 def rendered(what: str, page: str, results: Path) -> str:
@@ -79,44 +105,54 @@ def rendered(what: str, page: str, results: Path) -> str:
     return "\n\n".join([*parts, _origin(question, result, page)]) + "\n"
 
 
-def _compact(question: Question, result: Result, results: Path) -> str:
-    return compact(result.rows, asked(question, result.about))
-
-
-def _claims(question: Question, result: Result, results: Path) -> str:
-    return claims(result.rows, asked(question, result.about))
+def _of_rows(view: Callable[[Sequence[JobRow], Mapping[str, Any]], str]) -> Callable[[Question, Result, Path], str]:
+    return lambda question, result, results: view(rows_of(question, result), asked(question, result.about))
 
 
 def _table(question: Question, result: Result, results: Path) -> str:
     return result.table.split("\n\n", 2)[2].rstrip()
 
 
+def _errors(question: Question, result: Result, results: Path) -> str:
+    found = re.findall(r"^Costs ([a-z ]+):\n\n- predicted: (.+)$", result.table, re.MULTILINE)
+    return "\n".join(f"- Costs {name}: {what}." for name, what in found)
+
+
 def _beside(question: Question, result: Result, results: Path) -> str:
-    """``result`` is MXNet's; PyTorch's has the same cells in the same order."""
-    other = load("frameworks-pytorch", results)
-    ours = summarise(result.rows, ())
-    their_rows = other.rows if other else []
-    theirs = summarise(their_rows, ())
+    """``result`` is MXNet's; of its cells those that PyTorch's result has as well: with as many servers as workers."""
+    other = load("pytorch", results)
+    their_rows = rows_of(QUESTIONS["pytorch"], other) if other else []
+    theirs = {_name(cell): cell for cell in summarise(their_rows, ())}
     lines = [
         "| ms per iteration (time / bound) | plain `dist_sync` | P3 | prophet_mx, MXNet | DDP | DDP, best buckets | prophet_mx, PyTorch |",
         "|---|" + "---:|" * 6,
     ]
-    for cell in ours:
-        twin = next((each for each in theirs if title(each.cell).replace(", gradients in steps", "") == _name(cell)), None)
-        pytorch = ["not measured"] * 3 if twin is None else [_time(twin, "ddp"), _time(twin, _best_ddp(twin)), _time(twin, "scheduled")]
-        lines.append(f"| {_name(cell)} | " + " | ".join([_time(cell, name) for name in ("pushpull", "p3", "prophet")] + pytorch) + " |")
+    mine = [row for row in rows_of(question, result) if Cell.parse(row.cell).workers == Cell.parse(row.cell).servers]
+    used = []
+    for cell in summarise(mine, ()):
+        twin = theirs.get(_name(cell))
+        if twin is None:
+            continue
+        used += [row for row in their_rows if row.cell == twin.cell]
+        pytorch = [_time(twin, "ddp"), _time(twin, _best_ddp(twin)), _time(twin, "scheduled")]
+        p3 = next((name for name in cell.methods if family(name).startswith("p3")), "p3")
+        lines.append(f"| {_name(cell)} | " + " | ".join([_time(cell, name) for name in ("pushpull", p3, "prophet")] + pytorch) + " |")
+    if not used or other is None:
+        return f"*{LEFT_OUT[0].upper()}{LEFT_OUT[1:]} in the same cells yet.*"
     note = (
         "A link carries the same bytes in both: there are as many servers as workers. The servers stand on machines of their own, which "
         "all-reduce does not need. DistributedDataParallel's best bucket size is the best of these jobs."
     )
-    paragraphs = ["\n".join(lines), scaled([*result.rows, *their_rows]), note]
-    if other:
-        paragraphs.append(_origin(QUESTIONS["frameworks-pytorch"], other, "docs"))
-    return "\n\n".join(paragraphs)
+    return "\n\n".join(["\n".join(lines), scaled([*mine, *used]), note, _origin(QUESTIONS["pytorch"], other, "docs")])
 
 
 def _name(cell: CellSummary) -> str:
-    return title(cell.cell).replace(", 2 workers, 2 servers", "")
+    """What a cell has in both frameworks: the model, the workers or ranks, rho, and the time of computing."""
+    text = cell.cell.replace(STEPS, "").replace("ranks=", "workers=")
+    parsed = Cell.parse(text)
+    return title(
+        str(Cell(parsed.profile, parsed.workers, rho=parsed.rho, compute=parsed.compute, slow=parsed.slow, jitter=parsed.jitter))
+    ).replace(", 2 workers, 1 server", "")
 
 
 def _best_ddp(cell: CellSummary) -> str:
@@ -127,15 +163,18 @@ def _best_ddp(cell: CellSummary) -> str:
 def _time(cell: CellSummary, method: str) -> str:
     summary = cell.methods.get(method)
     if summary is None or not summary.jobs:
-        return "not measured" if summary is None else summary.note
+        return LEFT_OUT if summary is None else summary.note
     return f"{summary.time.median:.0f}" + (f" ({summary.ratio:.2f})" if summary.ratio else "")
 
 
 VIEWS: Dict[str, Callable[[Question, Result, Path], str]] = {
-    "compact": _compact,
-    "claims": _claims,
+    "compact": _of_rows(compact),
+    "claims": _of_rows(claims),
+    "gains": _of_rows(gains.table),
+    "words": _of_rows(gains.words),
+    "costs": _of_rows(gains.costs),
     "table": _table,
-    "summary": lambda question, result, results: _table(question, result, results).split("\n|")[0].rstrip(),
+    "errors": _errors,
     "beside": _beside,
 }
 
@@ -145,8 +184,9 @@ def _origin(question: Question, result: Result, page: str) -> str:
     file = f"benchmarks/results/{question.name}/table.md"
     where = f"[{question.name}]({file})" if page == "README.md" else f"`{file}`"
     repeats = result.about.get("repeats", ROUNDS)
+    old = " Of an older question, with other cells or methods than `make results` will measure." if older(question, result.about) else ""
     few = f" Only {repeats} round{'s' * (repeats > 1)} of jobs." if repeats < ROUNDS else ""
-    return f"{where}, by `make bench-{question.name}`: {made(result.about)}{few}"
+    return f"{where}, by `make bench-{question.name}`: {made(result.about)}{old}{few}"
 
 
 def pages(root: Path = ROOT) -> List[Path]:

@@ -2,7 +2,7 @@
 
     python -m benchmarks.run --cell resnet50_v1,rho=1,workers=2,servers=1,rate=1Gbit
 
-Each cell gets a testbed of its own. Its jobs run in rounds: each round measures the links' goodput and then runs every method once, in a
+Jobs run in rounds. In a round each cell gets a testbed of its own, the links' goodput is measured, and then every method runs once, in a
 random order (``--seed``), so that what happens on the machine meanwhile meets all of them. A job before which the links gave less than 90%
 of their rate is set aside and run again, up to ``--tries`` times, whatever its method and its time; so is one that failed. All of them are
 in the CSV file. Warm-up iterations are dropped.
@@ -16,22 +16,26 @@ The exit code is 1 if a job failed, a value was wrong, or a method was faster th
 import argparse
 import json
 import sys
+import time
+from functools import partial
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 from prophet_mx.cli.arguments import checked
 from prophet_mx.errors import ProphetError
 
 from .comparison.cells import Cell, Load
-from .comparison.command import Session, add_comparison_options, compare, protocol, turn
+from .comparison.command import CellOfJobs, Kept, Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import describe
 from .comparison.methods import METHODS, STANDARD, Method, parse
-from .comparison.results import from_question
 from .comparison.rows import JobRow, MeasuredJob
+from .comparison.tuning import short, tuned
 from .testbed import Testbed, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code
 from .testbed.job import run_job
+
+UNITS = (64_000, 128_000, 256_000, 512_000)  # that --tune tries, bytes
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -40,16 +44,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     options = parser().parse_args(arguments)
     try:
         cells = [Cell.parse(text) for text in options.cell]
-        names = [str(cell) for cell in cells]
-        best = from_question(options.best, names) if options.best else {}
     except ProphetError as error:
         return exit_code(error)
-
-    def found() -> Iterator[List[JobRow]]:
-        for cell in cells:
-            yield run_cell(cell, [parse(name) for name in options.methods + best.get(str(cell), [])], options)
-
-    return compare(found(), options, "run", {**describe("run", arguments), **protocol(options, names, options.methods, best)})
+    methods = [parse(name) for name in options.methods]
+    found = [CellOfJobs(str(cell), "", partial(run_cell, cell, methods, options)) for cell in cells]
+    return compare(
+        found, options, "run", {**describe("run", arguments), **protocol(options, [cell.cell for cell in found], options.methods)}
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,7 +68,7 @@ def parser() -> argparse.ArgumentParser:
         default=list(STANDARD),
         help=f"'all', or of {','.join(METHODS)} (default {','.join(STANDARD)}); settings may follow a name, as in prophet:PROPHET_UNIT=4MB",
     )
-    parser.add_argument("--best", metavar="QUESTION", help="in each cell also the best settings of a published sweep of the same cells")
+    parser.add_argument("--tune", choices=("credit",), help="also run it with the unit and credit that short jobs find to be its best")
     add_comparison_options(parser)
     parser.add_argument(
         "--timeline", type=Path, metavar="FOLDER", help="keep a trace of every scheduled job's workers, for Perfetto and prophet-mx report"
@@ -80,23 +81,27 @@ def _methods(text: str) -> List[str]:
     return [parse(name).name for name in (METHODS if text == "all" else text.split(","))]
 
 
-def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace) -> List[JobRow]:
-    """Run the jobs of ``methods`` in one cell and return a row for each. Raises NeedsRoot and TestbedError if the testbed could not be
-    built."""
+def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace, kept: Kept) -> List[JobRow]:
+    """Run a round of ``methods`` in one cell and return its rows. Raises NeedsRoot and TestbedError if the testbed could not be built."""
     known = {method.name: method for method in methods}
     tried: Dict[str, int] = {}
     with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options)
+        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options, kept)
         load = cell.load(session.goodput.link)
         print(
             f"  {load.profile.total_bytes / 1e6:.2f} MB, compute {load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, "
             f"bound {load.bound:.3f} s",
             flush=True,
         )
+        if options.tune:
+            if "best" not in kept.found:
+                shorter = short(options)
+                kept.found["best"] = [tuned(options.tune, UNITS, lambda method: run_method(bed, cell, load, method, shorter, {}))]
+            known.update({name: parse(name) for name in kept.found["best"]})
 
         def run(name: str) -> MeasuredJob:
             tried[name] = tried.get(name, 0) + 1
-            file = f"{cell}-{name}-{tried[name]}.json"
+            file = f"{cell}-{name}-{kept.number}.{tried[name]}.json"
             job = run_method(bed, cell, load, known[name], options, _timeline(options.timeline, file), bool(options.raw))
             if options.raw:
                 options.raw.mkdir(parents=True, exist_ok=True)
@@ -124,7 +129,9 @@ def run_method(
         cell.keys == "names",
     )
     with turn(options.lock):
-        return MeasuredJob(run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout))
+        launched = time.monotonic()
+        workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
+    return MeasuredJob([{**worker, "launch_seconds": worker["begin"] - launched} for worker in workers])
 
 
 def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:

@@ -19,15 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from prophet_mx.cli.arguments import checked, count
 from prophet_mx.errors import ConfigError, ProphetError
 from prophet_mx.planning.bound import worker_rate
 
 from .comparison.cells import Cell
-from .comparison.command import Session, add_comparison_options, compare, protocol, turn
+from .comparison.command import CellOfJobs, Kept, Session, add_comparison_options, compare, protocol, turn
 from .comparison.metadata import ROOT, describe
 from .comparison.methods import Method, parse
 from .comparison.rows import Attempt, JobRow, MeasuredJob
@@ -54,14 +55,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     except ProphetError as error:
         return exit_code(error)
 
-    def found() -> Iterator[List[JobRow]]:
-        with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
+    about = {**describe("training", arguments), **protocol(options, [str(cell) for cell in cells], options.methods)}
+    with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
+        try:
             images = draw(Path(folder))
-            for cell in cells:
-                yield run_cell(cell, methods, images, options)
-
-    asked = protocol(options, [str(cell) for cell in cells], options.methods, {})
-    return compare(found(), options, "training", {**describe("training", arguments), **asked})
+        except ProphetError as error:
+            return exit_code(error)
+        found = [CellOfJobs(str(cell), "", partial(run_cell, cell, methods, images, options)) for cell in cells]
+        return compare(found, options, "training", about)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -115,13 +116,13 @@ def draw(folder: Path) -> Path:
     return folder / "images.rec"
 
 
-def run_cell(cell: Cell, methods: Sequence[Method], images: Path, options: argparse.Namespace) -> List[JobRow]:
-    """Run the jobs of ``methods`` in one cell and return a row for each. Raises WeightsDifferError, NeedsRoot and TestbedError."""
+def run_cell(cell: Cell, methods: Sequence[Method], images: Path, options: argparse.Namespace, kept: Kept) -> List[JobRow]:
+    """Run a round of ``methods`` in one cell and return its rows. Raises WeightsDifferError, NeedsRoot and TestbedError."""
     known = {method.name: method for method in methods}
-    weights = Weights(str(cell))
+    weights = Weights(str(cell), kept.found)
     with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options)
-        compute = compute_seconds(session.attempts([ALONE], lambda name: train(bed, cell, None, images, options), repeats=1), options)
+        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options, kept)
+        compute = compute_once(session, lambda name: train(bed, cell, None, images, options), options, kept)
 
         def run(name: str) -> MeasuredJob:
             job = train(bed, cell, known[name], images, options)
@@ -132,6 +133,13 @@ def run_cell(cell: Cell, methods: Sequence[Method], images: Path, options: argpa
         rows = session.rows(attempts, None)
     rate = worker_rate(session.goodput.link, cell.workers, cell.servers)
     return [trained(row, attempt, compute, rate) for row, attempt in zip(rows, attempts)]
+
+
+def compute_once(session: Session, run: Callable[[str], MeasuredJob], options: argparse.Namespace, kept: Kept) -> float:
+    """Seconds of an iteration without a store, which the first round measures. Raises TestbedError."""
+    if "compute" not in kept.found:
+        kept.found["compute"] = compute_seconds(session.attempts([ALONE], run), options)
+    return float(kept.found["compute"])
 
 
 def compute_seconds(attempts: Sequence[Attempt], options: argparse.Namespace) -> float:

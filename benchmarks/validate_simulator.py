@@ -176,13 +176,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; see the top of this file. Returns the exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     parser = argparse.ArgumentParser(prog="python -m benchmarks.validate_simulator", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=source, metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="published results' names, or CSV files of benchmarks.run")
     parser.add_argument("--fit", type=checked(Cell.parse), metavar="CELL", help="fit the costs on this cell")
     parser.add_argument("--costs", type=Path, default=COSTS_FILE, help="file of costs from an earlier fit (default %(default)s)")
     add_output_options(parser)
     options = parser.parse_args(arguments)
     try:
-        runs = [read_jobs(path) for path in options.runs]
+        runs = [read_jobs(source(run, options.published)) for run in options.runs]
         rows = [row for run in runs for row in measurements(run)]
         if options.fit:
             cells = [str(options.fit)]

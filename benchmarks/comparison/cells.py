@@ -160,12 +160,16 @@ MODELS = {
     "resnet18_v1": "ResNet-18",
     "resnet50_v1": "ResNet-50",
     "resnet152_v1": "ResNet-152",
+    "bert_base": "BERT base",
+    "transformer_base": "Transformer base",
+    "bert_6_384": "BERT, 6 layers of 384",
     "inceptionv3": "Inception-v3",
     "vgg16": "VGG-16",
     "mobilenet1.0": "MobileNet",
     "mobilenetv2_1.0": "MobileNet-v2",
 }
 STEPS = ",ready=steps"
+_OF_SCRIPTS = re.compile(r",(batch|device|script|side)=(\w+)")
 
 
 def model(cell: str) -> str:
@@ -175,10 +179,15 @@ def model(cell: str) -> str:
 
 
 def title(text: str, kind: str = "") -> str:
-    """A cell in words: ``ResNet-50, 150 ms, rho 1``; of workers, servers and rate only what is not 2, 1 and 1 Gbit/s."""
+    """A cell in words: ``ResNet-50, 150 ms, rho 1``; of workers, servers and rate only what is not 2, 1 and 1 Gbit/s. Who updates the
+    parameters and how keys are called is the same in a whole question, and left out."""
     ranks = "ranks=" in text
-    cell = Cell.parse(text.replace(STEPS, "").replace("ranks=", "workers="))
+    own = dict(_OF_SCRIPTS.findall(text))  # of cells of benchmarks.devices
+    cell = Cell.parse(_OF_SCRIPTS.sub("", text.replace(STEPS, "").replace("ranks=", "workers=")))
     parts: List[str] = [model(text)]
+    parts += [
+        {"side": f"{value} pixels", "batch": f"batch {value}", "device": value.upper()}.get(name, value) for name, value in own.items()
+    ]
     if cell.compute is not None:
         parts.append(f"{cell.compute * 1e3:g} ms")
     parts += [f"{name} {value:g}" for name, value in (("rho", cell.rho), ("scale", cell.scale)) if value is not None]
@@ -194,10 +203,6 @@ def title(text: str, kind: str = "") -> str:
         parts.append(f"compute times vary by {cell.jitter:.0%}")
     if cell.copy:
         parts.append(f"copies at {cell.copy / 1e9:g} GB/s")
-    if cell.update:
-        parts.append("SGD on the servers")
-    if cell.keys:
-        parts.append("keys as Trainer's")
     if STEPS in text:
         parts.append("gradients in steps")
     return ", ".join(parts + {"cpu": ["all on the processor"]}.get(kind, []))

@@ -1,4 +1,8 @@
-"""What the commands that compare have in common: how jobs are run and repeated, and what becomes of their rows."""
+"""What the commands that compare have in common: how jobs are run and repeated, and what becomes of their rows.
+
+Rounds are the outer loop and cells the inner one, so that what the machine does meanwhile meets all cells. After each cell of a round
+everything is written; ``--resume`` goes on from there.
+"""
 
 import argparse
 import fcntl
@@ -7,20 +11,17 @@ import statistics
 import sys
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from prophet_mx.cli.arguments import count, duration
 from prophet_mx.errors import ProphetError
 
-from ..questions import QUESTIONS
-from ..testbed import NeedsRoot
+from ..testbed import NeedsRoot, TestbedError
 from ..testbed.exits import exit_code
 from ..testbed.goodput import Goodput
 from .cells import Load
-from .joined import joined
-from .metadata import fingerprint
-from .results import Files, add_output_options, comparison_table, destinations, load, write
-from .rounds import LEAST_GOODPUT, conduct
+from .results import Files, add_output_options, comparison_table, destinations, interrupted, write
+from .rounds import LEAST_GOODPUT, conduct, going_on
 from .rows import Attempt, JobRow, MeasuredJob, make_row
 from .summaries import BelowBoundError
 
@@ -38,12 +39,14 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
 def add_comparison_options(parser: argparse.ArgumentParser) -> None:
     """Of a comparison: what :class:`Session` and :func:`compare` read."""
     add_job_options(parser)
-    parser.add_argument("--repeats", type=count, default=3, help="jobs per method and cell that count (default 3)")
+    parser.add_argument("--repeats", type=count, default=3, help="rounds: jobs per method and cell that count (default 3)")
+    parser.add_argument("--until", type=count, metavar="ROUND", help="end after this round, and publish nothing before the last one")
     parser.add_argument("--seed", type=int, default=0, help="seed of the order of the methods (default 0)")
     parser.add_argument(
         "--tries", type=count, default=3, help="most attempts for one job; then the one with the best links counts (default 3)"
     )
     add_output_options(parser)
+    parser.add_argument("--resume", action="store_true", help="go on where the run of this --name ended, if it was of the same code")
 
 
 @contextmanager
@@ -57,19 +60,44 @@ def turn(lock: Optional[Path]) -> Iterator[None]:
         yield
 
 
-class Session:
-    """The jobs of one cell. ``measure`` measures the links of ``rate`` (bytes/s); ``goodput`` is what the cell is scaled to."""
+class Kept:
+    """What is known of a cell when a round begins.
 
-    def __init__(self, cell: str, kind: str, rate: float, measure: Callable[[], Goodput], options: argparse.Namespace) -> None:
-        self._cell, self._kind, self._rate, self._options = cell, kind, rate, options
+    Attributes
+    ----------
+    number : of the round.
+    rows : the jobs of the rounds before.
+    found : what was found out once and holds for all rounds, as JSON. It is written with the rows.
+    """
+
+    def __init__(self, number: int, rows: Sequence[JobRow], found: Dict[str, Any]) -> None:
+        self.number, self.rows, self.found = number, list(rows), found
+
+
+class CellOfJobs(NamedTuple):
+    """A cell: its name and kind as in :class:`JobRow`, and what runs a round of it and returns the rows of all its rounds. That raises
+    TestbedError if it could not be run, and ProphetError if nothing of the whole comparison may be used."""
+
+    cell: str
+    kind: str
+    run: Callable[[Kept], List[JobRow]]
+
+
+class Session:
+    """A round of a cell. ``measure`` measures the links of ``rate`` (bytes/s); ``goodput`` is what the cell is scaled to: the first
+    round's."""
+
+    def __init__(self, cell: str, kind: str, rate: float, measure: Callable[[], Goodput], options: argparse.Namespace, kept: Kept) -> None:
+        self._cell, self._kind, self._rate, self._options, self._kept = cell, kind, rate, options, kept
         self._measure = measure
         self._measured: List[Goodput] = []
         while len(self._measured) < options.tries and not self._good():
             self._measured.append(self._again())
-        self.goodput = max(self._measured, key=lambda goodput: goodput.link)
-        print(f"{cell}{kind and ', ' + kind}\n  goodput {self.goodput}, {self.goodput.link / rate:.1%} of the links' rate", flush=True)
-        if self.goodput.shortfall(rate):
-            print(self.goodput.shortfall(rate), file=sys.stderr, flush=True)
+        best = max(self._measured, key=lambda goodput: goodput.link)
+        self.goodput = Goodput(*kept.found.setdefault("goodput", [best.up, best.down, best.rtt]))
+        print(f"{cell}{kind and ', ' + kind}\n  goodput {best}, {best.link / rate:.1%} of the links' rate", flush=True)
+        if best.shortfall(rate):
+            print(best.shortfall(rate), file=sys.stderr, flush=True)
 
     def _good(self) -> bool:
         return bool(self._measured) and self._measured[-1].link >= LEAST_GOODPUT * self._rate
@@ -78,18 +106,18 @@ class Session:
         with turn(self._options.lock):
             return self._measure()
 
-    def attempts(self, methods: Sequence[str], run: Callable[[str], MeasuredJob], repeats: Optional[int] = None) -> List[Attempt]:
-        """Run the jobs, see :func:`benchmarks.comparison.rounds.conduct`; ``repeats`` in place of the option."""
-        options = self._options
-        first = [self._measured[-1]]  # is as good for the first round
+    def attempts(self, methods: Sequence[str], run: Callable[[str], MeasuredJob]) -> List[Attempt]:
+        """Run a job of each method, see :func:`benchmarks.comparison.rounds.conduct`."""
+        options, number = self._options, self._kept.number
+        first = [self._measured[-1]]  # is as good for the first jobs
         return conduct(
-            methods,
+            number,
+            going_on(methods, self._kept.rows),
             run,
             lambda: first.pop() if first else self._again(),
             self._rate,
-            repeats or options.repeats,
             options.tries,
-            random.Random(f"{options.seed} {self._cell} {self._kind}"),
+            random.Random(f"{options.seed} {self._cell} {self._kind} {number}"),
             self._say,
         )
 
@@ -102,36 +130,67 @@ class Session:
         print(f"  round {attempt.round}, {attempt.method}: {time:.1f} ms{aside}", flush=True)
 
     def rows(self, attempts: Sequence[Attempt], load: Optional[Load]) -> List[JobRow]:
-        """The rows of all attempts. The bound is that of the best goodput measured: a link does not give more than it can."""
+        """The rows of these attempts. The bound is that of the best goodput measured: a link does not give more than it can."""
+        links = [*(goodput.link for goodput in self._measured), *(attempt.goodput.link for attempt in attempts)]
+        best = self._kept.found["link"] = max(self._kept.found.get("link", 0.0), *links)
         if load is not None:
-            best = max([self.goodput.link, *(attempt.goodput.link for attempt in attempts)])
             load = load.at(load.rate * best / self.goodput.link)
         return [make_row(self._cell, self._kind, load, self._rate, attempt, self._options.warmup) for attempt in attempts]
 
 
-def compare(cells: Iterator[List[JobRow]], options: argparse.Namespace, module: str, about: Mapping[str, Any]) -> int:
-    """Take the rows of cells as these are run, write them after each, print and write the table in the end, and return the exit code:
-    1 if a job failed, a value was wrong, a method was faster than the bound, or an error ended it; 3 without the privileges, 130 after
-    Ctrl-C. Wrong values, times below the bound, and what an error ended are not published. With ``about["only"]``, the cells that were run,
-    other cells stay as they are published."""
+def same_bound(rows: Sequence[JobRow]) -> List[JobRow]:
+    """The rows of a cell with the least bound of its rounds."""
+    least = min((row.bound_ms for row in rows if row.bound_ms is not None), default=None)
+    return [
+        row if row.bound_ms in (None, least) else row._replace(bound_ms=least, time_over_bound=round((row.time_ms or 0) / (least or 1), 4))
+        for row in rows
+    ]
+
+
+def compare(cells: Sequence[CellOfJobs], options: argparse.Namespace, module: str, about: Mapping[str, Any]) -> int:
+    """Run the rounds of all cells, write their rows after each cell of a round, print and write the table in the end, and return the exit
+    code: 1 if a job or a cell failed, a value was wrong, a method was faster than the bound, or an error ended it; 3 without the
+    privileges, 130 after Ctrl-C. Wrong values, times below the bound, and what an error ended are not published, nor is a run before its
+    last round. A cell that fails is tried again in the next round, and does not end the others."""
     print(f"seed {options.seed}", flush=True)
     scratch, *published = destinations(options, module)
-    rows: List[JobRow] = []
-    failed = False
+    rows, about = interrupted(scratch, about) if options.resume else ([], {**about, "done": {}, "found": {}})
+    done, found = about["done"], about["found"]
+    last = min(options.until or options.repeats, options.repeats)
+    ended = failed = False
     try:
-        for found in cells:
-            rows += found
-            write(scratch, JobRow._fields, rows, None, about)
+        for number in range(1, last + 1):
+            for cell in cells:
+                key = f"{cell.cell} {cell.kind}".strip()
+                if done.get(key, 0) >= number:
+                    continue
+                mine = [row for row in rows if (row.cell, row.kind) == (cell.cell, cell.kind)]
+                try:
+                    now = cell.run(Kept(done.get(key, 0) + 1, mine, found.setdefault(key, {})))
+                except TestbedError as error:
+                    exit_code(error)
+                    failed = True
+                    continue
+                if "best" in found[key]:
+                    about["best"][cell.cell] = found[key]["best"]
+                done[key] = done.get(key, 0) + 1
+                rows = [*(row for row in rows if row not in mine), *same_bound([*mine, *now])]
+                write(scratch, JobRow._fields, rows, None, about)
     except NeedsRoot as error:
         return exit_code(error)
     except ProphetError as error:
         exit_code(error)
-        failed = True
+        ended = True
     except KeyboardInterrupt:
         return 130
     if not rows:
         return 1
-    return _report(rows, about, scratch, [] if failed else published) or int(failed or any(row.aside.startswith("failed") for row in rows))
+    order = [(cell.cell, cell.kind) for cell in cells]
+    rows.sort(key=lambda row: order.index((row.cell, row.kind)))
+    complete = last == options.repeats and not ended
+    return _report(rows, about, scratch, published if complete else []) or int(
+        ended or failed or any(row.aside.startswith("failed") for row in rows)
+    )
 
 
 def _report(rows: Sequence[JobRow], about: Mapping[str, Any], scratch: Files, published: Sequence[Files]) -> int:
@@ -142,30 +201,24 @@ def _report(rows: Sequence[JobRow], about: Mapping[str, Any], scratch: Files, pu
         return exit_code(error)
     print(table)
     wrong = any(row.wrong for row in rows)
-    for files in [scratch] if wrong else [scratch, *published]:
-        if files is not scratch and about.get("only"):
-            rows, about = _with_others(files, rows, about)
-            table = comparison_table(rows, about)
-        write(files, JobRow._fields, rows, table, about)
+    write(scratch, JobRow._fields, rows, table, about)
+    print(f"written: {scratch.table}")
+    public = {name: value for name, value in about.items() if name not in ("done", "found", "code")}
+    for files in [] if wrong else published:
+        write(files, JobRow._fields, rows, table, public)
         print(f"written: {files.table}")
     return int(wrong)
 
 
-def _with_others(files: Files, rows: Sequence[JobRow], about: Mapping[str, Any]) -> Tuple[List[JobRow], Dict[str, Any]]:
-    """The same with the cells of the published result that were not measured now."""
-    question = QUESTIONS[files.about.parent.name]
-    return joined(load(question.name), rows, about, fingerprint(question.alters))
-
-
-def protocol(
-    options: argparse.Namespace, cells: Sequence[str], methods: Sequence[str], best: Mapping[str, Sequence[str]]
-) -> Dict[str, Any]:
-    """The part of a result's metadata that says what was asked for. ``best``: methods of a cell alone."""
+def protocol(options: argparse.Namespace, cells: Sequence[str], methods: Sequence[str]) -> Dict[str, Any]:
+    """The part of a result's metadata that says what was asked for. ``best``: methods of a cell alone, which are found in it."""
     return {
         "cells": list(cells),
         "methods": list(methods),
-        "best": {cell: list(names) for cell, names in best.items()},
+        "best": {},
         "seed": options.seed,
         "repeats": options.repeats,
         "tries": options.tries,
+        "iterations": options.iterations,
+        "warmup": options.warmup,
     }

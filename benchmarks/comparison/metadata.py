@@ -38,7 +38,8 @@ def fingerprint(paths: Sequence[str], root: Path = ROOT) -> str:
 
 
 def describe(module: str, arguments: Sequence[str], framework: str = "MXNet", package: str = "mxnet") -> Dict[str, Any]:
-    """The part of a result's metadata that all have: commit, dirty, date, command, machine. ``module`` was run with ``arguments``."""
+    """The part of a result's metadata that all have: commit, dirty, date, command, machine, and the fingerprint of all code. ``module`` was
+    run with ``arguments``."""
     try:
         commit, dirty = git("rev-parse", "HEAD"), bool(git("status", "--porcelain", "--", *CODE))
     except (OSError, subprocess.CalledProcessError):
@@ -49,6 +50,7 @@ def describe(module: str, arguments: Sequence[str], framework: str = "MXNet", pa
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "command": shlex.join(["python", "-m", f"benchmarks.{module}", *arguments]),
         "machine": machine(framework, package),
+        "code": fingerprint(CODE),
     }
 
 
@@ -72,7 +74,6 @@ def _processor() -> str:
 
 
 def made(about: Mapping[str, Any]) -> str:
-    """``Commit 0d30d21 with changes, 2026-11-23 04:20 UTC, machine``. Of cells that were measured by themselves see joined.py."""
-    several = len({part["commit"] for part in about.get("measured", {}).values()}) > 1
+    """``Commit 0d30d21 with changes, 2026-11-23 04:20 UTC, machine``."""
     changed = " with changes that are in no commit" if about["dirty"] else ""
-    return f"Commit {about['commit'][:9]}{' and later ones' * several}{changed}, {about['date']}; {about['machine']}."
+    return f"Commit {about['commit'][:9]}{changed}, {about['date']}; {about['machine']}."

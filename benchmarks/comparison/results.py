@@ -8,15 +8,13 @@ import json
 import re
 import time
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from prophet_mx.errors import ConfigError, not_allowed
 
 from ..questions import QUESTIONS
-from .cells import family
 from .metadata import fingerprint, made
 from .rows import JobRow, read, write_csv
-from .summaries import summarise
 from .tables import detail
 
 BENCHMARKS = Path(__file__).resolve().parents[1]
@@ -65,6 +63,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         metavar="QUESTION",
         help="also replace the result in benchmarks/results/QUESTION, see benchmarks.questions",
     )
+    parser.add_argument("--published", type=Path, help=argparse.SUPPRESS)  # in place of benchmarks/results
 
 
 def _question(text: str) -> str:
@@ -73,9 +72,9 @@ def _question(text: str) -> str:
     return text
 
 
-def source(text: str) -> Path:
+def source(text: str, results: Optional[Path] = None) -> Path:
     """The data of a run, named by a question or by its CSV file."""
-    published = Files.published(text).data
+    published = Files.published(text, results).data
     return published if _NAME.fullmatch(text) and published.exists() else Path(text)
 
 
@@ -83,7 +82,7 @@ def destinations(options: argparse.Namespace, module: str) -> List[Files]:
     """Where a command writes, the scratch folder first."""
     name = options.name or time.strftime(f"{module}-%Y%m%d-%H%M%S")
     found = [Files.named(options.results, name)]
-    return found + ([Files.published(options.publish)] if options.publish else [])
+    return found + ([Files.published(options.publish, options.published)] if options.publish else [])
 
 
 def write(files: Files, fields: Sequence[str], rows: Sequence[Sequence[Any]], table: Optional[str], about: Mapping[str, Any]) -> None:
@@ -113,6 +112,19 @@ def write_everywhere(
         print(f"written: {files.table}")
 
 
+def interrupted(files: Files, about: Mapping[str, Any]) -> Tuple[List[JobRow], Dict[str, Any]]:
+    """The jobs and the metadata of a run that ended before its time, if the same was asked of the same code; else none, and ``about``.
+    ``done`` has the rounds of each cell, ``found`` what was found out of it."""
+    fresh: Dict[str, Any] = {**about, "done": {}, "found": {}}
+    try:
+        old: Dict[str, Any] = json.loads(files.about.read_text(encoding="utf-8"))
+        rows = read(files.data)
+    except (OSError, ValueError):
+        return [], fresh
+    same = ("code", "dirty", "cells", "methods", "seed", "repeats", "iterations", "warmup")
+    return (rows, old) if all(old.get(name) == fresh.get(name) for name in same) and "done" in old else ([], fresh)
+
+
 def comparison_table(rows: Sequence[JobRow], about: Mapping[str, Any]) -> str:
     """The table of a comparison, below how many jobs there are. Raises BelowBoundError."""
     aside = sum(bool(row.aside) for row in rows)
@@ -130,26 +142,3 @@ def load(question: str, results: Optional[Path] = None) -> Optional[Result]:
         return Result(question, about, files.table.read_text(encoding="utf-8"), files)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{files.about.parent} is no result: {error}") from None
-
-
-def best_methods(rows: Sequence[JobRow], cells: Sequence[str]) -> Dict[str, List[str]]:
-    """Cell -> for each method that was swept there, the setting with the least median time. Raises ConfigError if a cell was not swept."""
-    swept = {cell.cell: cell for cell in summarise(rows, ())}
-    found: Dict[str, List[str]] = {}
-    for cell in cells:
-        if cell not in swept:
-            raise ConfigError(f"no sweep has the cell {cell}")
-        fastest: Dict[str, str] = {}
-        summaries = [summary for summary in swept[cell].methods.values() if ":" in summary.method and summary.jobs]
-        for summary in sorted(summaries, key=lambda summary: summary.time.median):
-            fastest.setdefault(family(summary.method), summary.method)
-        found[cell] = list(fastest.values())
-    return found
-
-
-def from_question(question: str, cells: Sequence[str]) -> Dict[str, List[str]]:
-    """The same from a published sweep."""
-    result = load(question)
-    if result is None:
-        raise ConfigError(f"benchmarks/results has no {question}: python -m benchmarks.questions {question} --publish")
-    return best_methods(result.rows, cells)

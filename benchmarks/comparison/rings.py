@@ -60,27 +60,33 @@ class RingCell(NamedTuple):
 
 
 class RingMethod(NamedTuple):
-    """How a job's ranks reduce: see RankTask. ``env`` is added to the environment of all of them. ``bf16``: gradients travel as such."""
+    """How a job's ranks reduce: see RankTask. ``env`` is added to the environment of all of them. ``bf16``: gradients travel as such;
+    ``clip``: they are clipped before the step, by a norm so large that they keep their values."""
 
     name: str
     scheduled: bool
     bucket: Optional[int]
     bf16: bool
     env: Dict[str, str]
+    clip: bool = False
 
 
 STANDARD = ("ddp", "ddp-1MB", "ddp-2MB", "ddp-4MB", "ddp-8MB", "ddp-bf16-2MB", "scheduled")
 
 
 def parse(text: str) -> RingMethod:
-    """``ddp``, ``ddp-4MB`` (buckets), ``ddp-bf16``, ``ddp-bf16-4MB``, ``scheduled`` or ``scheduled-bf16``, the two with settings if wanted:
-    ``scheduled:PROPHET_UNIT=1MB``. Raises ConfigError."""
+    """``ddp``, ``ddp-4MB`` (buckets), ``ddp-bf16`` or ``ddp-clip``, with buckets too, ``scheduled``, ``scheduled-bf16`` or
+    ``scheduled-clip``, with settings if wanted: ``scheduled:PROPHET_UNIT=1MB``. Raises ConfigError."""
     name, *settings = text.split(":")
-    found = re.fullmatch(r"ddp(-bf16)?(?:-(\d+[KM]B))?|(scheduled)(-bf16)?", name)
+    found = re.fullmatch(
+        r"ddp(?P<bf16>-bf16)?(?P<clip>-clip)?(?:-(?P<bucket>\d+[KM]B))?|(?P<scheduled>scheduled)(?P<compress>-bf16)?(?P<clipped>-clip)?",
+        name,
+    )
     if not found or not all("=" in setting for setting in settings):
         raise ConfigError(f"no method {text!r}; there are {', '.join(STANDARD)}, with any size, and scheduled:NAME=VALUE")
-    bf16, bucket, scheduled, compress = found.groups()
+    compress, bucket = found["compress"], found["bucket"]
     env = dict(setting.split("=", 1) for setting in settings)
     if compress:
         env = {"PROPHET_COMPRESS": "bf16", **env}
-    return RingMethod(text, bool(scheduled), parse_size(bucket) if bucket else None, bool(bf16 or compress), env)
+    bf16, clip = bool(found["bf16"] or compress), bool(found["clip"] or found["clipped"])
+    return RingMethod(text, bool(found["scheduled"]), parse_size(bucket) if bucket else None, bf16, env, clip)

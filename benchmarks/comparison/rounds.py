@@ -6,54 +6,61 @@ all set aside, the one with the best links counts. The time of an iteration is n
 """
 
 import random
-from typing import Callable, Dict, List, Sequence, Set
+from typing import Callable, Dict, List, Sequence, Union
 
 from ..testbed import TestbedError
 from ..testbed.goodput import Goodput
-from .rows import Attempt, MeasuredJob
+from .rows import Attempt, JobRow, MeasuredJob
 
 LEAST_GOODPUT = 0.9  # of the links' rate; headers take 5% of it
+FAILED = "failed: "  # begins why a job is set aside that did not end
 
 
 def conduct(
+    number: int,
     methods: Sequence[str],
     run: Callable[[str], MeasuredJob],
     measure: Callable[[], Goodput],
     rate: float,
-    repeats: int,
     tries: int,
     order: random.Random,
     say: Callable[[Attempt], None] = lambda attempt: None,
 ) -> List[Attempt]:
-    """All attempts at ``repeats`` jobs of each method, in the order in which they ran.
+    """All attempts at a job of each method in round ``number``, in the order in which they ran.
 
-    ``run`` and ``measure`` raise TestbedError; a method whose jobs all fail in one round is not run in further ones. ``rate``: bytes/s of a
-    link. ``tries``: jobs of a method per round, at most. ``say`` is told of each attempt as it ends.
+    ``run`` and ``measure`` raise TestbedError. ``rate``: bytes/s of a link. ``tries``: jobs of a method, at most. ``say`` is told of each
+    attempt as it ends.
     """
     attempts: List[Attempt] = []
-    failed: Set[str] = set()
-    for number in range(1, repeats + 1):
-        pending = [name for name in methods if name not in failed]
-        mine: List[Attempt] = []
-        for _ in range(tries):
-            if not pending:
-                break
-            goodput = measure()
-            for name in order.sample(pending, len(pending)):
-                attempt = _attempt(name, number, run, goodput, goodput.link / rate)
-                mine.append(attempt)
-                say(attempt)
-            pending = [name for name in pending if all(attempt.aside for attempt in mine if attempt.method == name)]
-        failed |= {name for name in pending if not any(attempt.job for attempt in mine if attempt.method == name)}
-        attempts += _counted(mine)
-    return attempts
+    pending = list(methods)
+    for _ in range(tries):
+        if not pending:
+            break
+        goodput = measure()
+        for name in order.sample(pending, len(pending)):
+            attempt = _attempt(name, number, run, goodput, goodput.link / rate)
+            attempts.append(attempt)
+            say(attempt)
+        pending = [name for name in pending if all(attempt.aside for attempt in attempts if attempt.method == name)]
+    return _counted(attempts)
+
+
+def going_on(methods: Sequence[str], earlier: Sequence[Union[Attempt, JobRow]]) -> List[str]:
+    """The methods for a further round: not those whose jobs have all failed in one."""
+    given_up = set()
+    for number in {each.round for each in earlier}:
+        for name in methods:
+            mine = [each for each in earlier if (each.round, each.method) == (number, name)]
+            if mine and all(each.aside.startswith(FAILED) for each in mine):
+                given_up.add(name)
+    return [name for name in methods if name not in given_up]
 
 
 def _attempt(name: str, number: int, run: Callable[[str], MeasuredJob], goodput: Goodput, share: float) -> Attempt:
     try:
         job = run(name)
     except TestbedError as error:
-        return Attempt(name, number, None, goodput, f"failed: {error}")
+        return Attempt(name, number, None, goodput, f"{FAILED}{error}")
     return Attempt(name, number, job, goodput, f"links gave {share:.0%}" if share < LEAST_GOODPUT else "")
 
 

@@ -69,6 +69,7 @@ class JobRow(NamedTuple):
     accuracy: Optional[float] = None  # share of them that was recognised, in the measured iterations
     weights: str = ""  # a hash of those of all workers in the end
     cores_percent: Optional[float] = None  # of all cores, that workers and servers took
+    start_s: Optional[float] = None  # from the start of the processes to full speed: what the first iterations take longer counts
 
     @property
     def speed(self) -> float:
@@ -108,6 +109,7 @@ def _of_workers(results: Results, warmup: int) -> Dict[str, Any]:
     servers = [100 * result["server_cpu_seconds"] / result["wall_seconds"] for result in results if "server_cpu_seconds" in result]
     calls = [time for result in results for time in result.get("call_seconds", ())[warmup:]]
     memory = [result["memory_bytes"] for result in results if "memory_bytes" in result]
+    launches = [_launch(result, warmup) for result in results if "launch_seconds" in result]
     stats: Dict[str, Any] = results[0].get("stats") or {}
     return {
         "calls_ms": round(statistics.median(calls) * 1e3, 2) if calls else None,
@@ -117,7 +119,14 @@ def _of_workers(results: Results, warmup: int) -> Dict[str, Any]:
         "message_us": round(1e6 * stats["message_seconds"], 1) if stats.get("message_seconds") else None,
         "unit_kb": round(stats["unit_bytes"] / 1e3, 1) if stats.get("unit_bytes") else None,
         "wrong": sum(result["wrong"] for result in results),
+        "start_s": round(max(launches), 2) if launches else None,
     }
+
+
+def _launch(result: Dict[str, Any], warmup: int) -> float:
+    """Seconds of a worker before its first iteration, and those that its warm-up took longer than as many later ones."""
+    starts = result["starts"]
+    return float(result["launch_seconds"] + starts[warmup] - starts[0] - warmup * statistics.median(iteration_times(result, warmup)))
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:

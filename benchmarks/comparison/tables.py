@@ -13,7 +13,7 @@ from .trainings import table as of_training
 
 About = Mapping[str, Any]  # see metadata.py
 COMPRESSES = "it sends gradients in 16 bits, which changes the result"
-SHOWN = {"pushpull": "plain dist_sync"}  # in pages, the baseline has one name
+SHOWN = {"pushpull": "plain dist_sync", "p3-push+pull": "p3"}  # in pages, the baseline has one name
 
 
 def detail(rows: Sequence[JobRow], about: About) -> str:
@@ -77,10 +77,11 @@ def _mean(jobs: Sequence[JobRow], name: str, digits: int = 0, unit: str = "") ->
 
 def column(method: str, about: About) -> str:
     """The column that a method stands in: its label, or that of what was tuned."""
-    if method in about.get("labels", {}):
-        return str(about["labels"][method])
+    labels = about.get("labels", {})
+    if method in labels:
+        return str(labels[method])
     tuned = any(method in methods for methods in about.get("best", {}).values())
-    return f"{family(method)}, tuned" if tuned else SHOWN.get(method, method)
+    return f"{labels.get(family(method), family(method))}, tuned" if tuned else SHOWN.get(method, method)
 
 
 def compact(rows: Sequence[JobRow], about: About) -> str:

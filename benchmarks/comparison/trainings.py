@@ -2,7 +2,7 @@
 
 import re
 import time
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
@@ -52,19 +52,18 @@ class Log(NamedTuple):
 
 
 class Weights:
-    """What the jobs of a cell end with: the same, bit for bit, whatever their method."""
+    """What the jobs of a cell end with: the same, bit for bit, whatever their method. ``found`` keeps it from round to round."""
 
-    def __init__(self, cell: str) -> None:
-        self._cell = cell
-        self._first: Optional[Tuple[str, str]] = None
+    def __init__(self, cell: str, found: Dict[str, Any]) -> None:
+        self._cell, self._found = cell, found
 
     def check(self, method: str, weights: str) -> None:
         """Compare a hash with that of the cell's first job. Raises WeightsDifferError."""
-        self._first = self._first or (method, weights)
-        if weights != self._first[1]:
+        first, right = self._found.setdefault("weights", [method, weights])
+        if weights != right:
             raise WeightsDifferError(
-                f"{self._cell}: a job of {method} ended with other weights than one of {self._first[0]} "
-                f"({weights[:12]}, not {self._first[1][:12]}): nothing of this run may be used"
+                f"{self._cell}: a job of {method} ended with other weights than one of {first} "
+                f"({weights[:12]}, not {right[:12]}): nothing of this run may be used"
             )
 
 

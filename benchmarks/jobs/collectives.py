@@ -18,6 +18,7 @@ from benchmarks.testbed.ranks import RankTask
 from prophet_mx.profiling.gradient_profile import GradientProfile
 
 BATCH = 8  # images of a rank, in real training
+NORM = 1e30  # that no gradient exceeds: clipping multiplies by 1
 
 
 class Training(NamedTuple):
@@ -42,9 +43,9 @@ def main() -> None:
 def train(task: RankTask) -> Dict[str, Any]:
     """Run this rank.
 
-    Returns ``starts`` (when each iteration began, seconds of the monotonic clock), ``call_seconds`` (of optimizer.step() and zero_grad(),
-    per iteration), ``cpu_seconds`` and ``wall_seconds`` of the loop, ``memory_bytes`` (the most that was resident), ``wrong`` (gradients
-    with a wrong value) and ``weights`` (a hash of all in the end).
+    Returns ``starts`` (when each iteration began, seconds of the monotonic clock), ``call_seconds`` (of clipping, optimizer.step() and
+    zero_grad(), per iteration), ``cpu_seconds`` and ``wall_seconds`` of the loop, ``memory_bytes`` (the most that was resident), ``wrong``
+    (gradients with a wrong value) and ``weights`` (a hash of all in the end).
     """
     training = emulated(task) if task.profile else real(dist.get_rank())
     model, optimizer = training.model, training.optimizer
@@ -66,6 +67,8 @@ def train(task: RankTask) -> Dict[str, Any]:
         starts.append(time.monotonic())
         training.loss(net, iteration).backward()
         begin = time.monotonic()
+        if task.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), NORM)
         optimizer.step()
         optimizer.zero_grad()
         calls.append(time.monotonic() - begin)

@@ -36,7 +36,7 @@ def draw_iteration(cell: Cell, costs: Costs, results: Path) -> Any:
     panels[1].set_xlabel("ms from the start of backward")
     panels[1].set_xlim(0, 1e3 * before.seconds * 1.02)
     figure.text(0.012, 0.05, f"{conditions(cell, load.profile)}, {format_rate(cell.rate)}.", fontsize=9, color=MUTED)
-    figure.text(0.012, 0.015, _origin(cell, costs, results), fontsize=9, color=MUTED)
+    figure.text(0.012, 0.015, _origin(costs, results), fontsize=9, color=MUTED)
     figure.tight_layout(rect=(0, 0.08, 1, 1), h_pad=1.6)
     _key(figure)
     return figure
@@ -107,5 +107,5 @@ def _key(figure: Any) -> None:
     axes.text(102, 0, "first layer", ha="left", va="center", fontsize=9)
 
 
-def _origin(cell: Cell, costs: Costs, results: Path) -> str:
-    return f"Simulated {costs.words.split(',', maxsplit=1)[0]}. {measured_words(cell, (PLAIN, 'prophet'), results)}".strip()
+def _origin(costs: Costs, results: Path) -> str:
+    return f"Simulated {costs.words.split(',', maxsplit=1)[0]}. {measured_words((PLAIN, 'prophet'), results)}".strip()

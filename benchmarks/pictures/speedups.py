@@ -1,25 +1,28 @@
-"""The numbers of the pictures: how much faster a method is than plain ``dist_sync``, simulated and as published. Pure but for reading
-published results; needs no matplotlib."""
+"""The numbers of the pictures, simulated and as published. Needs no matplotlib."""
 
-import statistics
-from dataclasses import replace
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from prophet_mx.planning.bound import communication_seconds
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.simulation.predict import load_costs
+from prophet_mx.profiling.model_profiles import model_profile
+from prophet_mx.simulation.predict import load_costs, predicted_seconds
 
 from ..comparison.cells import Cell, model
-from ..comparison.results import RESULTS, Files
+from ..comparison.results import RESULTS, load
+from ..comparison.summaries import summarise
+from ..comparison.tables import column
+from ..publish import asked, rows_of
 from ..questions import QUESTIONS
-from ..validate_simulator import Measured, predict, read
 
 PLAIN = "pushpull"  # the method that is plain dist_sync
-BOUND = "bound"
-JOB = "resnet50_v1,compute=0.5,scale=0.3"  # of the picture of bandwidth
-CELL = "resnet50_v1,rho=1,compute=0.15"  # of the pictures of one iteration
+BOUND = "least possible"
+CELL = "resnet50_v1,rho=1,scale=1,rate=4Gbit"  # of the picture of one iteration
+LIKE_CELL = "resnet50_v1,"  # begins the cell of emulated GPUs that is like it
 GOODPUT_SHARE = 0.945  # of a link's rate that TCP delivers, where nothing was measured
+# Of the picture of rates: a job like many, with what a message costs on a machine of its own.
+MODELS = ("mobilenetv2_1.0", "densenet121", "inceptionv3", "resnet50_v1", "resnet152_v1", "transformer_base", "bert_base", "vgg16")
+RATES_GBIT = (1, 2, 5, 10, 25, 50, 100)
+COMPUTE, MACHINES = 0.25, 8  # seconds of an iteration; workers, and as many servers
 
 
 class Costs(NamedTuple):
@@ -29,18 +32,18 @@ class Costs(NamedTuple):
     words: str
 
 
-class Point(NamedTuple):
-    """A rate of the links (bytes/s), and how many times as fast as plain ``dist_sync`` a method is there."""
+class Bars(NamedTuple):
+    """A model's times (ms per iteration), by method as it is called in pages, and BOUND."""
 
-    rate: float
-    speedup: float
+    model: str
+    times: Dict[str, float]
 
 
 def conditions(cell: Cell, profile: GradientProfile) -> str:
     """The model, as it is scaled, and the machines, in words."""
     machines = ", ".join(f"{count} {what}{'s' * (count > 1)}" for count, what in ((cell.workers, "worker"), (cell.servers, "server")))
     megabytes, compute = profile.total_bytes / 1e6, profile.compute_seconds * 1e3
-    return f"{model(cell.profile)}, gradients scaled to {megabytes:.0f} MB, {compute:.0f} ms of computing, {machines}"
+    return f"{model(cell.profile)}, {megabytes:.0f} MB of gradients, {compute:.0f} ms of computing, {machines}"
 
 
 def message_costs(path: Path) -> Costs:
@@ -53,63 +56,41 @@ def message_costs(path: Path) -> Costs:
     return Costs(costs, "with message costs fitted to measured jobs")
 
 
-def simulated(job: Cell, rates: Sequence[float], methods: Sequence[str], costs: Mapping[str, float]) -> Dict[str, List[Point]]:
-    """The points of each method, and of BOUND: what the lower bound leaves to gain."""
-    points: Dict[str, List[Point]] = {name: [] for name in (*methods, BOUND)}
-    for rate in rates:
-        cell = replace(job, rate=rate)
-        goodput = rate * GOODPUT_SHARE
-        seconds = {method: predict(cell, method, goodput, dict(costs)) for method in {PLAIN, *methods}}
-        seconds[BOUND] = cell.load(goodput).bound
-        for name, own in points.items():
-            own.append(Point(rate, seconds[PLAIN] / seconds[name]))
-    return points
+def speed_up(name: str, gbit: float, costs: Mapping[str, float]) -> float:
+    """How many times as fast as plain ``dist_sync`` prophet is, simulated, with a model that ships at a rate of the links."""
+    profile = model_profile(name).scaled(compute=COMPUTE)
+    rate = gbit * 1e9 / 8 * GOODPUT_SHARE
+    plain, ours = (predicted_seconds(profile, rate, MACHINES, MACHINES, policy, costs=costs) for policy in ("plain", "prophet"))
+    return plain / ours
 
 
-def measured(job: Cell, results: Path = RESULTS) -> Dict[str, List[Point]]:
-    """The points of all published jobs like ``job``, whatever their rate. Only jobs of one run are compared with each other."""
-    points: Dict[str, List[Point]] = {}
-    for rows in _published(results):
-        plain = {row.cell: row.seconds for row in rows if row.method == PLAIN}
-        for row in rows:
-            if row.method != PLAIN and row.cell in plain and replace(row.cell, rate=job.rate) == job:
-                points.setdefault(row.method, []).append(Point(row.cell.rate, plain[row.cell] / row.seconds))
-    return {method: sorted(own) for method, own in points.items()}
+def bars(results: Path = RESULTS) -> List[Bars]:
+    """The published times of each model. Raises BelowBoundError."""
+    question, result = QUESTIONS["models"], load("models", results)
+    if result is None:
+        return []
+    about = asked(question, result.about)
+    found = []
+    for cell in summarise(rows_of(question, result), about["methods"]):
+        times = {column(name, about): summary.time.median for name, summary in cell.methods.items() if summary.jobs}
+        bound = next((job.bound_ms for summary in cell.methods.values() for job in summary.jobs[:1]), None)
+        found.append(Bars(model(cell.cell), {**times, **({} if bound is None else {BOUND: bound})}))
+    return found
 
 
-def measured_seconds(cell: Cell, methods: Sequence[str], results: Path = RESULTS) -> Optional[List[float]]:
-    """Published seconds per iteration of each method in a cell, from the first run that has them all; None without one."""
-    for rows in _published(results):
-        mine = {method: [row.seconds for row in rows if (row.cell, row.method) == (cell, method)] for method in methods}
-        if all(mine.values()):
-            return [statistics.median(mine[method]) for method in methods]
+def measured_seconds(methods: Sequence[str], results: Path = RESULTS) -> Optional[List[float]]:
+    """Published seconds per iteration of a script on emulated GPUs that is like CELL; None if a method is missing."""
+    result = load("devices", results)
+    rows = [row for row in result.rows if row.cell.startswith(LIKE_CELL) and "script=gluon" in row.cell] if result else []
+    for cell in summarise(rows, ()):
+        found = [cell.methods[name] for name in methods if name in cell.methods and cell.methods[name].jobs]
+        if len(found) == len(methods):
+            return [summary.time.median / 1e3 for summary in found]
     return None
 
 
-def measured_words(cell: Cell, methods: Sequence[str], results: Path = RESULTS) -> str:
+def measured_words(methods: Sequence[str], results: Path = RESULTS) -> str:
     """The same in a sentence; empty where nothing is published."""
-    found = measured_seconds(cell, methods, results)
-    return f"Measured on real jobs: {' and '.join(f'{seconds * 1e3:.0f}' for seconds in found)} ms." if found else ""
-
-
-def _published(results: Path) -> Iterator[List[Measured]]:
-    for question in QUESTIONS.values():
-        file = Files.published(question.name, results).data
-        if question.module == "run" and file.exists():
-            yield read([file])
-
-
-def rate_of_rho(job: Cell, rho: float) -> float:
-    """The rate of the links (bytes/s) at which a job of fixed size and compute time has this rho."""
-    load = job.load(job.rate * GOODPUT_SHARE)
-    return job.rate * communication_seconds(load.profile, load.rate) / load.profile.compute_seconds / rho
-
-
-def useful_range(points: Sequence[Point], least: float) -> Optional[Tuple[float, float]]:
-    """The rates (bytes/s) between which a method is ``least`` times as fast or more, with straight lines between its points; None if it
-    nowhere is. Where it is so at an end of the points, that end is the range's."""
-    found = [point.rate for point in points if point.speedup >= least]
-    for (rate, speedup), (beyond, other) in zip(points, points[1:]):
-        if (speedup >= least) != (other >= least):
-            found.append(rate + (beyond - rate) * (least - speedup) / (other - speedup))
-    return (min(found), max(found)) if found else None
+    found = measured_seconds(methods, results)
+    times = " and ".join(f"{seconds * 1e3:.0f}" for seconds in found or ())
+    return f"On emulated GPUs, all on two cores: {times} ms." if found else ""

@@ -1,34 +1,16 @@
-"""What the pictures have in common: words, colours, marks. Colours are told apart by luminance as well."""
+"""What the pictures have in common: words and colours."""
 
-from typing import Any, Dict, NamedTuple
+from typing import Any
 
 import matplotlib
 
 from prophet_mx.monitoring.report_shapes import ALARM, GRID, INKS, MUTED, TEXT
 
-from .speedups import BOUND, PLAIN
+from .speedups import PLAIN
 
 STALL = INKS["stalled"].colour
 POLICIES = {PLAIN: "plain", "prophet": "prophet"}  # of the iteration that is shown: method -> policy of the simulator
 NAMES = {PLAIN: "plain dist_sync", "prophet": "prophet_mx"}
-
-
-class Style(NamedTuple):
-    """How a method is drawn; ``size`` is that of a line's markers, which are filled or not."""
-
-    label: str
-    colour: str
-    marker: str
-    dash: str
-    size: float
-    filled: bool = True
-
-
-STYLES: Dict[str, Style] = {
-    "priority": Style("priority", "#d9822b", "s", "--", 9, False),
-    "prophet": Style("prophet (default)", INKS["backward"].colour, "o", "-", 5),
-    BOUND: Style("lower bound: no order can do better", MUTED, "", ":", 0),
-}
 
 
 def layers() -> Any:
@@ -61,4 +43,4 @@ def settle() -> None:
     )
 
 
-__all__ = ["ALARM", "BOUND", "GRID", "MUTED", "NAMES", "PLAIN", "POLICIES", "STALL", "STYLES", "TEXT", "Style", "layers", "settle"]
+__all__ = ["ALARM", "GRID", "INKS", "MUTED", "NAMES", "PLAIN", "POLICIES", "STALL", "TEXT", "layers", "settle"]

@@ -29,6 +29,7 @@ class RankTask:
     iterations : in all.
     slowdown : by rank, the factor on its compute times; empty if all are alike.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
+    clip : whether gradients are clipped before the step, as programs do that train transformers.
     """
 
     profile: str
@@ -39,6 +40,7 @@ class RankTask:
     iterations: int
     slowdown: Tuple[float, ...] = ()
     jitter: float = 0.0
+    clip: bool = False
 
     @classmethod
     def load(cls, path: str) -> "RankTask":

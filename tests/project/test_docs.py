@@ -52,7 +52,7 @@ def test_the_menu_is_one_row_and_the_home_page_has_a_picture_and_a_result(site):
     entries = re.findall(r'<li class="nav-item(?: dropdown)?">', page[: page.index('role="main"')])
     assert 4 <= len(entries) <= 10, entries  # of which three are the search, and the pages before and after
     body = page[page.index('role="main"') :]
-    assert "images/iteration.png" in body and "times as fast as plain dist_sync" in body
+    assert "images/iteration.png" in body and "faster than with plain MXNet" in body
 
 
 def rows_of(table):

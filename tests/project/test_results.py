@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from benchmarks import processor, rate_change, validate_simulator
+from benchmarks import processor, validate_simulator
 from benchmarks.comparison.results import Files
 from benchmarks.validate_simulator import predict, read
 from prophet_mx.simulation.cluster import MESSAGE_COSTS
@@ -75,14 +75,6 @@ def test_a_slower_worker_is_simulated_as_slow_and_operations_that_vary_are_not_s
     assert [row.cell.slow for row in rows] == [None, 1.3]
     plain, slower = (predict(row.cell, row.method, row.goodput, {}) for row in rows)
     assert slower > 0.99 * 1.3 * 0.2 and slower > 1.1 * plain
-
-
-def test_a_rate_that_changes_is_told_phase_by_phase():
-    starts = [float(second) for second in range(12)] + [11 + 3 * (number + 1) for number in range(8)]
-    first, second = rate_change.phases(starts, [(0.0, 0.95), (11.0, 1.5)])
-    assert (first.settled, second.settled) == (0, None) and len(first.times) == 11 and set(second.times) == {3.0}
-    text = rate_change.markdown([first, second])
-    assert "| 950 | 0 iterations | 1000 (1.053) |" in text and "| 1500 | never |" in text
 
 
 PERF = """

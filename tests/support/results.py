@@ -1,5 +1,6 @@
 """Made-up results of comparisons."""
 
+from benchmarks.comparison.command import CellOfJobs
 from benchmarks.comparison.results import Files, comparison_table, write
 from benchmarks.comparison.rows import JobRow
 
@@ -26,6 +27,11 @@ def job(method, time_ms, turn=1, cell=CELL, **more):
     return JobRow(
         cell, "", method, turn, **{"aside": "", "time_ms": float(time_ms), "p10_ms": time_ms, "p90_ms": time_ms, **values, **more}
     )
+
+
+def cell_of(rows, cell=CELL):
+    """A cell of a comparison that has run when its first round has."""
+    return CellOfJobs(cell, "", lambda kept: list(rows) if kept.number == 1 else [])
 
 
 def jobs(method, *times, **more):

@@ -7,7 +7,8 @@ import pytest
 from benchmarks.comparison.methods import parse
 from benchmarks.comparison.summaries import summarise
 from benchmarks.comparison.trainings import table
-from benchmarks.devices import DeviceCell, chosen, cores_percent, of_device, script, search
+from benchmarks.comparison.tuning import search
+from benchmarks.devices import UNITS, DeviceCell, cores_percent, of_device, script
 from prophet_mx.errors import ConfigError
 from support.results import job
 
@@ -44,14 +45,6 @@ def test_images_have_the_networks_own_side_unless_the_cell_says_another():
     assert DeviceCell.parse(str(smaller)) == smaller and "side=112" in str(smaller) and "side" not in str(DeviceCell.parse("inceptionv3"))
 
 
-def test_cells_are_chosen_by_their_words():
-    cells = [DeviceCell.parse(f"{name},rate=1Gbit") for name in ("vgg16", "resnet50_v1", "resnet50_v1,device=m60")]
-    assert chosen(cells, None) == cells and chosen(cells, "vgg16") == cells[:1]
-    assert chosen(cells, "resnet50_v1,device=m60") == cells[2:] and chosen(cells, "resnet50_v1") == cells[1:]
-    with pytest.raises(ConfigError, match="--only vgg is not allowed: no cell has these words; the cells are vgg16,"):
-        chosen(cells, "vgg")
-
-
 @pytest.mark.parametrize("method, place", [("pushpull", "servers"), ("prophet", "servers"), ("p3:A=1", "workers"), (None, "workers")])
 def test_servers_update_the_weights_except_with_p3(method, place):
     options = argparse.Namespace(warmup=1, iterations=2)
@@ -73,7 +66,7 @@ def test_a_search_finds_the_unit_and_then_the_credit(unit, number):
         size = int(found["PROPHET_UNIT"])
         return 100 + abs(size - unit) / 1e6 + abs(int(found["PROPHET_LEAD"]) / size - number) / 100
 
-    assert search("credit", try_out) == f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={unit * number}"
+    assert search("credit", UNITS, try_out) == f"credit:PROPHET_UNIT={unit}:PROPHET_LEAD={unit * number}"
     assert len(tried) == len(set(tried)) == 6
 
 

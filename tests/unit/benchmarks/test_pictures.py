@@ -1,73 +1,50 @@
-"""The numbers of the pictures: speed-ups, the useful range, and what a worker does in an iteration."""
+"""The numbers of the pictures: measured times, speed-ups, and what a worker does in an iteration."""
 
 import json
 
 import pytest
 
-from benchmarks.comparison.cells import Cell
 from benchmarks.pictures.spans import iteration
-from benchmarks.pictures.speedups import (
-    BOUND,
-    GOODPUT_SHARE,
-    Point,
-    measured,
-    measured_seconds,
-    message_costs,
-    rate_of_rho,
-    simulated,
-    useful_range,
-)
+from benchmarks.pictures.speedups import BOUND, Bars, bars, measured_seconds, measured_words, message_costs, speed_up
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from prophet_mx.simulation.cluster import default_units
 from prophet_mx.simulation.simulator import Cluster, simulate
+from support.results import CELL, job, jobs, published
 
-JOB = Cell.parse("resnet50_v1,compute=0.5,scale=0.3")
 THREE = GradientProfile(
     "three", [Gradient("a", 10**5, 0.01, 0.02), Gradient("b", 10**6, 0.01, 0.02), Gradient("c", 10**6, 0.01, 0.02)], ((2,), (1,), (0,))
 )
 
 
-@pytest.fixture
-def results(tmp_path):
-    """A folder of published results: the jobs of two questions."""
-
-    def publish(question, *rows):
-        lines = [f'"{JOB},rate={rate}",{method},{ms},0.9' for rate, method, ms in rows]
-        (tmp_path / question).mkdir()
-        (tmp_path / question / "data.csv").write_text("\n".join(["cell,method,time_ms,goodput_gbit", *lines]) + "\n")
-
-    publish("bandwidth", ("2Gbit", "pushpull", 600), ("2Gbit", "prophet", 500), ("1Gbit", "prophet", 400), ("1Gbit", "pushpull", 800))
-    publish("short", ("500Mbit", "prophet", 900))
-    return tmp_path
-
-
-def test_measured_points_are_ratios_within_a_run_in_the_order_of_rates(results):
-    assert measured(JOB, results) == {"prophet": [Point(125e6, 2.0), Point(250e6, 1.2)]}
-    assert measured(Cell.parse("resnet50_v1,compute=0.5,scale=0.2"), results) == {}
+def test_the_bars_are_the_published_times_of_each_model_and_the_least_possible(tmp_path):
+    assert bars(tmp_path) == []
+    other = CELL.replace("resnet50_v1", "vgg16")
+    rows = [
+        *jobs("pushpull", 240, 250, 260),
+        *jobs("prophet", 160),
+        *jobs("p3-push+pull", 200, cell=other),
+        *jobs("prophet", 170, cell=other),
+    ]
+    published(tmp_path, "models", rows, cells=[CELL, other])
+    first, second = bars(tmp_path / "benchmarks" / "results")
+    assert first == Bars("ResNet-50", {"plain dist_sync": 250.0, "prophet": 160.0, BOUND: 150.0})
+    assert second == Bars("VGG-16", {"P3": 200.0, "prophet": 170.0, BOUND: 150.0})
 
 
-def test_measured_seconds_need_all_methods_in_one_run(results):
-    assert measured_seconds(JOB, ("pushpull", "prophet"), results) == [0.8, 0.4]
-    assert measured_seconds(Cell.parse(f"{JOB},rate=500Mbit"), ("pushpull", "prophet"), results) is None
+def test_measured_seconds_are_those_of_a_like_script_and_need_all_methods(tmp_path):
+    cell = "resnet50_v1,batch=128,device=v100,script=gluon,workers=2,servers=1,rate=4Gbit"
+    rows = [*jobs("pushpull", 600, cell=cell), *jobs("prophet", 500, cell=cell), job("prophet", 9, cell=cell.replace("50", "18"))]
+    rows = [row._replace(bound_ms=None) for row in rows]
+    published(tmp_path, "devices", rows, cells=[cell])
+    results = tmp_path / "benchmarks" / "results"
+    assert measured_seconds(("pushpull", "prophet"), results) == [0.6, 0.5]
+    assert measured_seconds(("pushpull", "credit"), results) is None and measured_words(("credit",), results) == ""
+    assert "600 and 500 ms" in measured_words(("pushpull", "prophet"), results)
 
 
-def test_simulated_speed_ups_stay_below_the_bounds_and_vanish_on_fast_links():
-    points = simulated(JOB, [125e6, 12.5e9], ["prophet"], {})
-    slow, fast = points["prophet"]
-    assert slow.rate == 125e6 and 1.2 < slow.speedup <= points[BOUND][0].speedup
-    assert fast.speedup == pytest.approx(1.0, abs=0.02)
-
-
-def test_the_range_ends_where_a_line_between_two_points_crosses_the_least_speed_up():
-    points = [Point(1.0, 1.0), Point(2.0, 1.2), Point(4.0, 1.2), Point(8.0, 1.0)]
-    assert useful_range(points, 1.1) == pytest.approx((1.5, 6.0))
-    assert useful_range(points[1:], 1.1) == pytest.approx((2.0, 6.0))
-    assert useful_range(points, 1.3) is None
-
-
-@pytest.mark.parametrize("rho", [0.5, 1.0, 2.0])
-def test_at_the_rate_of_a_rho_the_job_has_it(rho):
-    assert JOB.load(rate_of_rho(JOB, rho) * GOODPUT_SHARE).rho == pytest.approx(rho)
+def test_simulated_speed_ups_vanish_on_fast_links():
+    assert speed_up("mobilenetv2_1.0", 1, {}) > 1.2
+    assert speed_up("mobilenetv2_1.0", 100, {}) == pytest.approx(1.0, abs=0.02)
 
 
 def test_without_published_costs_messages_cost_nothing_and_the_picture_says_so(tmp_path):

@@ -43,7 +43,15 @@ def test_methods_say_what_ranks_do():
     assert parse("ddp") == RingMethod("ddp", False, None, False, {})
     assert parse("ddp-bf16-4MB") == RingMethod("ddp-bf16-4MB", False, 4_000_000, True, {})
     assert parse("scheduled-bf16") == RingMethod("scheduled-bf16", True, None, True, {"PROPHET_COMPRESS": "bf16"})
-    assert parse("scheduled:PROPHET_UNIT=1MB:PROPHET_WARMUP=3")[1:] == (True, None, False, {"PROPHET_UNIT": "1MB", "PROPHET_WARMUP": "3"})
+    assert parse("scheduled:PROPHET_UNIT=1MB:PROPHET_WARMUP=3")[1:] == (
+        True,
+        None,
+        False,
+        {"PROPHET_UNIT": "1MB", "PROPHET_WARMUP": "3"},
+        False,
+    )
+    assert parse("ddp-clip-4MB") == RingMethod("ddp-clip-4MB", False, 4_000_000, False, {}, True)
+    assert parse("scheduled-clip") == RingMethod("scheduled-clip", True, None, False, {}, True)
 
 
 @pytest.mark.parametrize("text", ["dpp", "ddp-4", "ddp-4MB-bf16", "scheduled-4MB", "scheduled:PROPHET_UNIT"])

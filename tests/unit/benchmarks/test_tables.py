@@ -4,13 +4,12 @@ import pytest
 
 from benchmarks.comparison.cells import title
 from benchmarks.comparison.command import compare
-from benchmarks.comparison.results import add_output_options, best_methods
+from benchmarks.comparison.results import add_output_options
 from benchmarks.comparison.rows import JobRow, read, write_csv
 from benchmarks.comparison.summaries import BelowBoundError, summarise
 from benchmarks.comparison.tables import claims, compact, detail
 from benchmarks.run import parser
-from prophet_mx.errors import ConfigError
-from support.results import CELL, about, job, jobs
+from support.results import CELL, about, cell_of, job, jobs
 
 OTHER = CELL.replace("resnet50_v1", "vgg16")
 OURS = jobs("prophet", 160, 161, 162)
@@ -55,7 +54,7 @@ def test_a_run_with_a_time_under_the_bound_keeps_its_data_and_publishes_nothing(
     monkeypatch.setattr("benchmarks.comparison.results.RESULTS", tmp_path / "published")
     rows = [*ROWS, *jobs("credit", 147)]
     words = ["--cell", CELL, "--results", str(tmp_path), "--name", "mine", "--publish", "short", "--repeats", "1"]
-    assert compare(iter([rows]), parser().parse_args(words), "run", about()) == 1
+    assert compare([cell_of(rows)], parser().parse_args(words), "run", about()) == 1
     assert "credit took 0.980 of the bound" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.csv", "mine.json"] and read(tmp_path / "mine.csv") == rows
 
@@ -64,12 +63,12 @@ def test_only_what_is_told_to_be_published_replaces_a_published_result(tmp_path,
     published = tmp_path / "published"
     monkeypatch.setattr("benchmarks.comparison.results.RESULTS", published)
     words = ["--cell", CELL, "--results", str(tmp_path / "scratch")]
-    assert compare(iter([ROWS]), parser().parse_args(words), "run", about()) == 0 and not published.exists()
+    assert compare([cell_of(ROWS)], parser().parse_args(words), "run", about()) == 0 and not published.exists()
     [folder] = {path.stem for path in (tmp_path / "scratch").iterdir()}
     assert folder.startswith("run-")
-    assert compare(iter([ROWS]), parser().parse_args([*words, "--publish", "short"]), "run", about()) == 0
+    assert compare([cell_of(ROWS)], parser().parse_args([*words, "--publish", "short"]), "run", about()) == 0
     assert sorted(path.name for path in (published / "short").iterdir()) == ["data.csv", "metadata.json", "table.md"]
-    assert compare(iter([[job("prophet", 200, wrong=3)]]), parser().parse_args([*words, "--publish", "short"]), "run", about()) == 1
+    assert compare([cell_of([job("prophet", 200, wrong=3)])], parser().parse_args([*words, "--publish", "short"]), "run", about()) == 1
     assert read(published / "short" / "data.csv") == ROWS
 
 
@@ -127,15 +126,6 @@ def test_what_was_tuned_has_a_column_of_its_own_whatever_its_settings():
     text = compact(rows, asked)
     assert "credit, tuned |" in text.splitlines()[0] and "| 200 (1.33) |" in text and "| 210 (1.40) |" in text
     assert "no slices |" in compact(ROWS, about(labels={"p3": "no slices"})).splitlines()[0]
-
-
-def test_the_best_settings_of_a_sweep_are_those_of_the_cell():
-    names = [f"credit:PROPHET_UNIT={unit}" for unit in (64000, 128000)]
-    rows = [*jobs(names[0], 200), *jobs(names[1], 190), *jobs("p3:X=1", 230), *jobs("p3", 160)]
-    rows += [*jobs(names[0], 180, cell=OTHER), *jobs(names[1], 190, cell=OTHER)]
-    assert best_methods(rows, [CELL, OTHER]) == {CELL: [names[1], "p3:X=1"], OTHER: [names[0]]}
-    with pytest.raises(ConfigError, match="no sweep has the cell nothing"):
-        best_methods(rows, ["nothing"])
 
 
 def test_jobs_survive_their_file(tmp_path):

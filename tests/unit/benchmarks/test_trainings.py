@@ -7,13 +7,13 @@ import pytest
 
 from benchmarks import training
 from benchmarks.comparison.cells import Cell
-from benchmarks.comparison.command import compare
+from benchmarks.comparison.command import CellOfJobs, compare
 from benchmarks.comparison.methods import parse
 from benchmarks.comparison.rows import JobRow, read, write_csv
 from benchmarks.comparison.tables import claims, detail
 from benchmarks.comparison.trainings import Log, Weights, WeightsDifferError
 from benchmarks.testbed import TestbedError
-from support.results import about, job
+from support.results import about, cell_of, job
 
 CELL = "resnet18_v1,workers=2,servers=1,rate=1.5Gbit"
 OPTIONS = argparse.Namespace(warmup=1, iterations=2, batch_size=8)
@@ -86,7 +86,7 @@ def test_a_log_of_another_job_than_was_asked_for_is_an_error_that_shows_it(text,
 
 
 def test_weights_of_a_cell_that_differ_are_an_error_which_names_both_methods():
-    weights = Weights(CELL)
+    weights = Weights(CELL, {})
     weights.check("p3", "aa" * 32)
     weights.check("prophet", "aa" * 32)
     with pytest.raises(
@@ -98,12 +98,11 @@ def test_weights_of_a_cell_that_differ_are_an_error_which_names_both_methods():
 def test_weights_that_differ_end_a_run_at_once_and_nothing_of_it_is_published(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.comparison.results.RESULTS", tmp_path / "published")
 
-    def cells():
-        yield ROWS
+    def fail(kept):
         raise WeightsDifferError("other weights")
 
     words = ["--cell", CELL, "--results", str(tmp_path), "--name", "mine", "--publish", "training"]
-    assert compare(cells(), training.parser().parse_args(words), "training", about()) == 1
+    assert compare([cell_of(ROWS, CELL), CellOfJobs("other", "", fail)], training.parser().parse_args(words), "training", about()) == 1
     assert "error: other weights" in capsys.readouterr().err
     assert not (tmp_path / "published").exists() and read(tmp_path / "mine.csv") == ROWS
 
