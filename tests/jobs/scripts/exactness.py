@@ -362,7 +362,7 @@ def trainer_on_worker(job):
 
 def trainer_adding_up(job):
     def accumulated():
-        """Gradients of two batches are added up by grad_req="add", as docs/getting-started.md has it."""
+        """Gradients of two batches are added up by grad_req="add", as docs/recipes.md has it."""
         mx.random.seed(job.seed)
         net = gluon_net("adding_")
         net.initialize(mx.init.Xavier())
