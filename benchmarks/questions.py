@@ -89,7 +89,7 @@ MODELS = ("resnet50_v1", "inceptionv3", "mobilenetv2_1.0", "densenet121", "vgg16
 # By push and pull: MXNet's P3 can hang at the end of a job that calls pushpull.
 P3 = "p3-push+pull"
 BASELINES = ("pushpull", P3, "credit", "prophet")
-SOME = ("--iterations", "15", "--timeout", "90")
+SOME = ("--warmup", "12", "--iterations", "12", "--timeout", "90")  # orders are exchanged in the first ten
 NAMES = {P3: "P3", "p3": "P3", "credit": "ByteScheduler"}
 
 _SAME = ":PROPHET_UNIT=128000"  # the parts are compared with units of the same size
@@ -114,7 +114,7 @@ _FOUND = (
     Question(
         "models",
         "how much faster is my job? Six models and a transformer",
-        32,
+        33,
         "run",
         (*_cells(*(f"{model},{SHORT}" for model in MODELS)), *_methods(*BASELINES), "--tune", "credit", *SOME),
         labels=NAMES,
@@ -122,9 +122,8 @@ _FOUND = (
     Question(
         "devices",
         "and in scripts on GPUs, which are emulated, with models of full size?",
-        16,
+        19,
         "devices",
-        # Orders are exchanged in the first ten iterations.
         (
             *_cells(*FULL_SIZE),
             *_methods("pushpull", "p3", "credit", "prophet"),
@@ -137,10 +136,10 @@ _FOUND = (
     Question(
         "rho",
         "when does it not help? From short communication to long",
-        9,
+        10,
         "run",
         (
-            *_cells(*(f"resnet50_v1,rho={rho},compute=0.15,{USERS}" for rho in ("0.1", "0.25", "0.5", "1", "2", "4"))),
+            *_cells(*(f"resnet50_v1,rho={rho},compute=0.15,{USERS}" for rho in ("0.1", "0.5", "1", "2", "4"))),
             *_methods("pushpull", "prophet"),
             *SOME,
         ),
@@ -165,7 +164,7 @@ _FOUND = (
     Question(
         "parts",
         "what is each part worth?",
-        13,
+        12,
         "run",
         (*_cells(*(f"{model},{SHORT}" for model in ("resnet50_v1", "densenet121"))), *_methods(*PARTS), *SOME),
         labels=PARTS,
@@ -183,18 +182,14 @@ _FOUND = (
         "and in real training on the processor, where only the network is emulated?",
         5,
         "training",
-        (
-            *_cells("resnet18_v1,rate=2Gbit", "mobilenet1.0,rate=1Gbit"),
-            *_methods("pushpull", "p3", "prophet"),
-            *("--iterations", "15", "--timeout", "90"),
-        ),
+        (*_cells("resnet18_v1,rate=2Gbit", "mobilenet1.0,rate=1Gbit"), *_methods("pushpull", "p3", "prophet"), *SOME),
         TRAINING,
         {"pushpull": "plain `dist_sync`", "p3": "P3"},
     ),
     Question(
         "pytorch",
         "with PyTorch: DistributedDataParallel as shipped, tuned, with clipping and with 16 bits, and ScheduledOptimizer?",
-        10,
+        9,
         "collectives",
         (*_cells(*RINGS), "--kinds", "device", *_methods(*DDP), *SOME),
         PYTORCH,
@@ -203,9 +198,9 @@ _FOUND = (
     Question(
         "paper",
         "in the set-up of Prophet's paper: its networks, batch and GPU, which is emulated?",
-        12,
+        13,
         "devices",
-        (*_cells(*PAPER), *_methods("pushpull", "p3", "credit", "prophet"), *("--warmup", "10", "--iterations", "5", "--timeout", "120")),
+        (*_cells(*PAPER), *_methods("pushpull", "p3", "credit", "prophet"), *("--warmup", "9", "--iterations", "5", "--timeout", "120")),
         CUDA,
         NAMES,
         "cuda",

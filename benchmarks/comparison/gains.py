@@ -42,8 +42,8 @@ def _gain(cell: CellSummary, plain: Optional[Summary]) -> str:
     speed = cell.ours.speed_against(plain) if cell.methods and cell.ours.jobs and plain is not None and plain.jobs else None
     if speed is None:
         return ""
-    low, high = f"{speed.low - 1:.0%}", f"{speed.high - 1:.0%}"
-    return f"{speed.median - 1:.0%}" if low == high else f"{speed.median - 1:.0%} ({low} to {high})"
+    median, low, high = (f"{round(100 * (value - 1))}%" for value in speed)
+    return median if low == high else f"{median} ({low} to {high})"
 
 
 def words(rows: Sequence[JobRow], about: About) -> str:
