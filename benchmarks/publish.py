@@ -62,9 +62,10 @@ class Difference(NamedTuple):
 def asked(question: Question, about: Mapping[str, Any]) -> Dict[str, Any]:
     """The metadata of a comparison, with the labels, methods and cells that its question has now: what is left out is then shown. Of a
     result of an older question only the labels change."""
+    tune = getattr(_options_of(question), "tune", None)
     if older(question, about):
-        return {**about, "labels": question.labels, "cells": []}
-    return {**about, "labels": question.labels, "cells": _cells_of(question), "methods": _options_of(question).methods}
+        return {**about, "labels": question.labels, "cells": [], "tune": tune}
+    return {**about, "labels": question.labels, "cells": _cells_of(question), "methods": _options_of(question).methods, "tune": tune}
 
 
 def _options_of(question: Question) -> argparse.Namespace:

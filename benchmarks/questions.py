@@ -127,7 +127,7 @@ _FOUND = (
         (
             *_cells(*FULL_SIZE),
             *_methods("pushpull", "p3", "credit", "prophet"),
-            *("--tune", "credit", "--warmup", "12", "--iterations", "10", "--timeout", "120"),
+            *("--tune", "credit", "--warmup", "12", "--iterations", "10", "--timeout", "90"),
         ),
         CUDA,
         NAMES,
@@ -200,7 +200,7 @@ _FOUND = (
         "in the set-up of Prophet's paper: its networks, batch and GPU, which is emulated?",
         13,
         "devices",
-        (*_cells(*PAPER), *_methods("pushpull", "p3", "credit", "prophet"), *("--warmup", "9", "--iterations", "5", "--timeout", "120")),
+        (*_cells(*PAPER), *_methods("pushpull", "p3", "credit", "prophet"), *("--warmup", "9", "--iterations", "5", "--timeout", "90")),
         CUDA,
         NAMES,
         "cuda",

@@ -124,7 +124,6 @@ def run_method(
         spans,
         cell.slowdown,
         cell.jitter or 0.0,
-        cell.copy or 0.0,
         cell.update == "servers" and not method.name.startswith("p3"),
         cell.keys == "names",
     )

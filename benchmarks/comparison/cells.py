@@ -66,7 +66,6 @@ class Cell:
     scale : factor on all sizes.
     slow : the last worker computes by this factor longer than the others; the bound is that worker's own.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
-    copy : bytes/s that the emulated device copies to the host, and at the same time from it; without it copies take no time of the device.
     update : ``servers`` if they update the parameters, by SGD with momentum, as Module and Trainer do. P3 cannot: its workers get sums.
     keys : ``names`` if they are numbers in the order of the sorted names, as Trainer numbers them; else names in the order of the layers.
 
@@ -83,7 +82,6 @@ class Cell:
     scale: Optional[float] = None
     slow: Optional[float] = None
     jitter: Optional[float] = None
-    copy: Optional[float] = None
     update: Optional[str] = None
     keys: Optional[str] = None
 
@@ -104,7 +102,6 @@ class Cell:
             "scale": float,
             "slow": float,
             "jitter": float,
-            "copy": parse_rate,
             "update": _one_of("servers"),
             "keys": _one_of("names"),
         }
@@ -127,11 +124,10 @@ class Cell:
         shown = [
             f"{f.name}={getattr(self, f.name):g}"
             for f in fields(self)[1:]
-            if f.name not in ("rate", "copy", *TEXTS) and getattr(self, f.name) is not None
+            if f.name not in ("rate", *TEXTS) and getattr(self, f.name) is not None
         ]
         shown += [f"{name}={getattr(self, name)}" for name in TEXTS if getattr(self, name) is not None]
-        copy = [] if self.copy is None else [f"copy={self.copy / 1e9:g}GB"]
-        return ",".join([self.profile] + shown + copy + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
+        return ",".join([self.profile] + shown + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
 
     def load(self, goodput: float) -> Load:
         """Scale the profile to this cell for links that carry ``goodput`` bytes/s. Raises ProfileError."""
@@ -201,8 +197,6 @@ def title(text: str, kind: str = "") -> str:
         parts.append(f"one {'rank' if ranks else 'worker'} {cell.slow - 1:.0%} slower")
     if cell.jitter:
         parts.append(f"compute times vary by {cell.jitter:.0%}")
-    if cell.copy:
-        parts.append(f"copies at {cell.copy / 1e9:g} GB/s")
     if STEPS in text:
         parts.append("gradients in steps")
     return ", ".join(parts + {"cpu": ["all on the processor"]}.get(kind, []))

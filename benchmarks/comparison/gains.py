@@ -10,21 +10,23 @@ from .tables import column, scaled
 from .trainings import BUSY
 
 About = Mapping[str, Any]
-PLAIN = "plain dist_sync"  # the column of the baseline
+PLAIN = "pushpull"  # the method of the baseline
 
 
 def table(rows: Sequence[JobRow], about: About) -> str:
-    """A row per cell: ms per iteration of each method, the least possible, and by how much the method that the others are compared with is
+    """A row per cell: ms per iteration of each method, the limit, and by how much the method that the others are compared with is
     faster than plain. Raises BelowBoundError."""
     cells = summarise(rows, about.get("methods", ()), about.get("cells", ()))
     names = list(dict.fromkeys(column(name, about) for cell in cells for name in cell.methods))
-    lines = [f"| ms per iteration | {' | '.join(names)} | least possible | faster than plain by |", "|---|" + "---:|" * (len(names) + 2)]
-    for cell in cells:
+    bounds = [next((job.bound_ms for summary in cell.methods.values() for job in summary.jobs[:1] if job.bound_ms), None) for cell in cells]
+    least = ["limit"] * any(bounds)
+    heads = ["ms per iteration", *names, *least, "faster than plain by"]
+    lines = [f"| {' | '.join(heads)} |", "|---|" + "---:|" * (len(heads) - 1)]
+    for cell, bound in zip(cells, bounds):
         found = {column(name, about): summary for name, summary in cell.methods.items()}
-        times = [_time(found.get(name)) for name in names]
-        bound = next((job.bound_ms for summary in found.values() for job in summary.jobs[:1] if job.bound_ms), None)
-        gain = _gain(cell, found.get(PLAIN))
-        lines.append(f"| {title(cell.cell, cell.kind)} | {' | '.join(times)} | {f'{bound:.0f}' if bound else ''} | {gain} |")
+        texts = [title(cell.cell, cell.kind), *(_time(found.get(name)) for name in names)]
+        texts += [f"{bound:.0f}" if bound else ""] * len(least) + [_gain(cell, cell.methods.get(PLAIN))]
+        lines.append(f"| {' | '.join(texts)} |")
     shares = [row.cores_percent for row in rows if row.cores_percent is not None and not row.aside]
     busy = f" Workers and servers took {min(shares):.0f}% to {max(shares):.0f}% of the cores." if shares else ""
     busy += " Over 80%, the processor decides with the network." if shares and max(shares) > BUSY else ""
@@ -60,6 +62,8 @@ def words(rows: Sequence[JobRow], about: About) -> str:
     of = f"In {len(cells)} kinds of jobs" if len(cells) > 1 else "In this job"
     begins = [f"{of}, training with prophet_mx is", *["It is"] * len(against)]
     sentences = [f"{begin} {_by(gains)} with {_called(name)}." for begin, (name, gains) in zip(begins, against.items())]
+    if about.get("tune") and not about["best"]:
+        sentences.append(f"{_called('credit, tuned')} is not measured yet.")
     left = [1 - 1 / cell.ours.ratio for cell in cells if cell.ours.ratio]
     if left:
         sentences.append(f"No order of sending can save more than another {max(max(left), 0):.0%} of an iteration.")
@@ -76,7 +80,12 @@ def _by(gains: Sequence[float]) -> str:
     return f"{low}% to {high}% faster than" if low >= 0 else f"{-high}% to {-low}% slower than"
 
 
-_CALLED = {PLAIN: "plain MXNet", "P3": "MXNet's own P3", "ByteScheduler": "ByteScheduler's method as it is shipped", "p3": "MXNet's own P3"}
+_CALLED = {
+    "plain dist_sync": "plain MXNet",
+    "P3": "MXNet's own P3",
+    "ByteScheduler": "ByteScheduler's method as it is shipped",
+    "p3": "MXNet's own P3",
+}
 _CALLED.update({"credit": "ByteScheduler's method as it is shipped", "credit, tuned": "ByteScheduler's method with the best settings"})
 _CALLED["ByteScheduler, tuned"] = _CALLED["credit, tuned"]
 

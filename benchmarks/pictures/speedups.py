@@ -15,7 +15,7 @@ from ..publish import asked, rows_of
 from ..questions import QUESTIONS
 
 PLAIN = "pushpull"  # the method that is plain dist_sync
-BOUND = "least possible"
+BOUND = "limit"
 CELL = "resnet50_v1,rho=1,scale=1,rate=4Gbit"  # of the picture of one iteration
 LIKE_CELL = "resnet50_v1,"  # begins the cell of emulated GPUs that is like it
 GOODPUT_SHARE = 0.945  # of a link's rate that TCP delivers, where nothing was measured

@@ -10,22 +10,17 @@ makes. The worker thus runs ahead exactly as far as MXNet does.
 Every gradient carries stamps, one float in 1024, that depend on worker, parameter and iteration; every forward operation
 checks that its parameters hold what the sums of all workers' stamps must have left: the last sum itself, or with ``Task.sgd`` the weight
 after as many updates. All other elements are zero and are checked at the end.
-
-With ``Task.copy`` gradients and parameters are in the memory of the emulated device, and the copies to and from the host go through its
-copy engines (copies.pxd): those that prophet_mx asks for, or those that a plain store makes on a GPU. With TESTBED_COPIES=whole prophet_mx
-takes the arrays for ones of which it may copy only the whole.
 """
 
 import ctypes
 import json
-import os
 import random
 import resource
 import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Any, Dict, List, Mapping, Tuple, Union
 
 import psutil
 
@@ -48,7 +43,6 @@ class Task:
     spans : whether to keep when each operation ran.
     slowdown : compute time of worker i times ``slowdown[i]``, if given.
     jitter : each operation's time is its own times a random number between ``1 - jitter`` and ``1 + jitter``.
-    copy : bytes/s of the device's copies, each way; 0: they take no time of the device. With it ``wrap`` needs ``pushpull``.
     sgd : whether the servers update the parameters, by SGD with momentum.
     trainer : whether keys are numbers in the order of the sorted names, and are pushed in this order, as Trainer does.
     """
@@ -60,7 +54,6 @@ class Task:
     spans: bool = False
     slowdown: Tuple[float, ...] = ()
     jitter: float = 0.0
-    copy: float = 0.0
     sgd: bool = False
     trainer: bool = False
 
@@ -231,14 +224,13 @@ def train(task: Task) -> Dict[str, Any]:
             names = {number: profile.gradients[index].name for number, index in enumerate(keys)}
             kv.set_optimizer(mx.optimizer.create("sgd", param_idx2name=names, **SGD))
         mx.nd.waitall()
-        device = stack.enter_context(_CopyingDevice(task, model)) if task.copy else None
         kv._barrier()
         begin, cpu, calls = time.monotonic(), _cpu_seconds(), []
         for iteration in range(task.iterations):
             model.forward(iteration)
             model.backward(iteration)
             before = time.perf_counter()
-            _update(kv, task.pushpull, keys, model, device)
+            _update(kv, task.pushpull, keys, model)
             calls.append(time.perf_counter() - before)
             model.output.wait_to_read()
         memory = psutil.Process().memory_info().rss
@@ -263,44 +255,21 @@ def train(task: Task) -> Dict[str, Any]:
     }
 
 
-class _CopyingDevice(ExitStack):
-    """The copy engines of the device that a model is on, and where a plain store has its arrays on the host."""
-
-    def __init__(self, task: Task, model: Model) -> None:
-        import mxnet as mx
-
-        from prophet_mx import _core
-
-        from .copies import CopyEngines
-
-        super().__init__()
-        if task.wrap and not task.pushpull:
-            raise ValueError("with copy engines a wrapped store is called by pushpull")
-        _core.cpu_arrays_are_plain(os.environ.get("TESTBED_COPIES") != "whole")  # no operator of MXNet touches them
-        self.engines = self.enter_context(CopyEngines(task.copy, model.gradients + model.weights))
-        self.hosts = None if task.wrap else [mx.nd.zeros(weight.shape) for weight in model.weights]
-
-
 def numbered(profile: GradientProfile) -> Dict[int, int]:
     """Each parameter's number in the order of sorted names, in this order."""
     ordered = sorted(range(len(profile.gradients)), key=lambda index: profile.gradients[index].name)
     return {index: number for number, index in enumerate(ordered)}
 
 
-def _update(kv: Any, pushpull: bool, keys: Mapping[int, Union[int, str]], model: Model, device: Optional[_CopyingDevice]) -> None:
+def _update(kv: Any, pushpull: bool, keys: Mapping[int, Union[int, str]], model: Model) -> None:
     """As Module and Trainer update their parameters on the store. ``keys``: by parameter, in the order in which they are pushed."""
     for place, (index, key) in enumerate(keys.items()):
         gradient, weight = model.gradients[index], model.weights[index]
-        if device is not None and device.hosts is not None:
-            gradient = weight = device.hosts[index]
-            device.engines.copy(model.gradients[index], gradient)  # without priority, as the store's own copy to the host
         if pushpull:
             kv.pushpull(key, gradient, out=weight, priority=-place)
         else:
             kv.push(key, gradient, priority=-place)
             kv.pull(key, out=weight, priority=-place)
-        if device is not None and device.hosts is not None:
-            device.engines.copy(weight, model.weights[index], -place)
 
 
 def _cpu_seconds() -> float:

@@ -20,8 +20,6 @@ def test_a_cell_is_parsed_and_written_back():
     cell = Cell.parse("resnet50_v1, rho=2, workers=4,servers=2,rate=500Mbit")
     assert cell == Cell("resnet50_v1", workers=4, servers=2, rate=62.5e6, rho=2.0)
     assert Cell.parse(str(cell)) == cell
-    cell = Cell.parse("vgg16,scale=0.1,compute=0.3,copy=1.2GB")
-    assert cell.copy == 1.2e9 and Cell.parse(str(cell)) == cell
     cell = Cell.parse("vgg16,rho=1,update=servers,keys=names")
     assert (cell.update, cell.keys) == ("servers", "names") and Cell.parse(str(cell)) == cell
 

@@ -136,7 +136,7 @@ def test_jobs_of_training_survive_their_file_and_have_a_speed(tmp_path):
             assert other.speed
 
 
-@pytest.mark.parametrize("setting", ["rho=1", "compute=0.15", "scale=1", "slow=1.3", "jitter=0.3", "copy=1GB"])
+@pytest.mark.parametrize("setting", ["rho=1", "compute=0.15", "scale=1", "slow=1.3", "jitter=0.3"])
 def test_a_cell_has_nothing_that_only_an_emulated_model_has(setting, capsys):
     assert training.main(["--cell", f"resnet18_v1,{setting}"]) == 1
     assert f"'resnet18_v1,{setting}': a network that is trained takes workers, servers and rate" in capsys.readouterr().err
