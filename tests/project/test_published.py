@@ -35,6 +35,10 @@ def test_the_pages_have_the_numbers_of_the_results():
     assert not found, "run python -m benchmarks.publish\n" + "\n".join(map(str, found))
 
 
+def test_the_page_of_measurements_is_one_that_is_read_to_its_end():
+    assert len((ROOT / "docs" / "measurements.md").read_text(encoding="utf-8").splitlines()) <= 250
+
+
 def test_the_pictures_have_the_numbers_of_the_results():
     shown = (ROOT / "docs" / "images" / "iteration.svg").read_text(encoding="utf-8")
     now = speedups.measured_words((speedups.PLAIN, "prophet"))
