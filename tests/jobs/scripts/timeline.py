@@ -76,7 +76,8 @@ def main():
     stats = store.stats()
     counted = [stats.get(name) for name in ("blocks", "block_units", "block_bytes")]
     print("blocks of rank", store.rank, *counted, flush=True)
-    assert all((out.asnumpy() == 2 * (key + 1)).all() for key, out in enumerate(outs)), "wrong values"
+    # With 'numbers' the servers update weights, so that values are no sums.
+    assert ending == "numbers" or all((out.asnumpy() == 2 * (key + 1)).all() for key, out in enumerate(outs)), "wrong values"
     print("the last line was reached", flush=True)
 
 
