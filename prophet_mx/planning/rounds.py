@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import Times
 from .orders import static_order
+from .owners import order_of_halves, owners
 from .unit_sizes import CollectiveCost, collective_sizes, fixed_sizes
 from .units import Member, MergedUnit, partition
 
@@ -27,10 +28,11 @@ class RoundPlan(NamedTuple):
     """The same on all ranks. Parameters are named by their indices."""
 
     units: List[MergedUnit]  # the most urgent first
-    order: List[int]  # of units, in which they are started
+    order: List[int]  # of units, in which they are started; in a round in halves, that of order_of_halves()
     urgency: List[int]  # of each parameter; 0 is needed first by the next forward
     cost: Optional[CollectiveCost] = None  # of a collective, None before it is measured
     profile: Optional[GradientProfile] = None  # that the plan was made of, in the order of forward; None before there is one
+    owners: Sequence[Optional[int]] = ()  # of a round in halves: which rank owns each unit's gradients, None for all ranks
 
     def steps(self) -> Dict[str, int]:
         """The step in which each parameter's gradient becomes ready, by name; empty before there is a profile."""
@@ -66,14 +68,20 @@ class RoundPlanner:
         units = partition(self._members(urgency, [0.0] * len(urgency)), fixed_sizes(unit), GUESS.rate)
         return RoundPlan(units, list(range(len(units)))[::-1], urgency)
 
-    def plan(self, profile: GradientProfile, cost: CollectiveCost) -> RoundPlan:
-        """The plan for a profile of all parameters and for a cost."""
+    def plan(self, profile: GradientProfile, cost: CollectiveCost, ranks: int = 0) -> RoundPlan:
+        """The plan for a profile of all parameters and for a cost; in halves, if the number of ``ranks`` is given."""
         self.cost = cost
         places = {gradient.name: place for place, gradient in enumerate(profile.gradients)}
         urgency, ready = [places[each.name] for each in self._parameters], self._by_parameter(profile)
         sizes = fixed_sizes(self._unit) if self._unit else collective_sizes(cost, max(ready))
-        units = partition(self._members(urgency, ready), sizes, cost.rate)
-        return RoundPlan(units, static_order(units, cost), urgency, cost, profile)
+        if not ranks:
+            units = partition(self._members(urgency, ready), sizes, cost.rate)
+            return RoundPlan(units, static_order(units, cost), urgency, cost, profile)
+        owned = owners([each.bytes for each in self._parameters], ranks)
+        units = partition(self._members(urgency, ready, owned), sizes, cost.rate)
+        by_unit = [owned[unit.slices[0].gradient] for unit in units]
+        order = order_of_halves(units, [owner is not None for owner in by_unit], cost)
+        return RoundPlan(units, order, urgency, cost, profile, by_unit)
 
     def resume(self, profile: GradientProfile, cost: CollectiveCost) -> RoundPlan:
         """The plan for the profile of an earlier job, from which drift counts."""
@@ -117,11 +125,12 @@ class RoundPlanner:
         self.cost = self._measured._replace(rate=taken)
         return True
 
-    def _members(self, urgency: Sequence[int], ready: Sequence[float]) -> List[Member]:
+    def _members(self, urgency: Sequence[int], ready: Sequence[float], owned: Sequence[Optional[int]] = ()) -> List[Member]:
+        """``owned``: whose gradients these are, as those of two owners share no unit."""
         kinds: Dict[Any, int] = {}
         return [
-            Member(each.bytes, each.itemsize, kinds.setdefault(each.kind, len(kinds)), place, moment)
-            for each, place, moment in zip(self._parameters, urgency, ready)
+            Member(each.bytes, each.itemsize, kinds.setdefault((each.kind, owner), len(kinds)), place, moment)
+            for each, place, moment, owner in zip(self._parameters, urgency, ready, owned or [None] * len(urgency))
         ]
 
     def _profile(self, order: Sequence[int], samples: Sequence[Times]) -> GradientProfile:

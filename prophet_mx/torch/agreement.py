@@ -136,12 +136,15 @@ class Planning:
 
     def __init__(self, group: dist.ProcessGroup, strategy: Strategy, tracked: Sequence[Tracked], config: Config) -> None:
         self._group, self._strategy, self._device = group, strategy, tracked[0].param.device
+        kinds = {each.param.dtype.is_complex or each.param.device.type != "cpu" for each in tracked}
+        self._can_halve = kinds == {False} and dist.get_backend(group) == "gloo" and group.size() > 1
         wire = [strategy.itemsize(each.param.dtype) for each in tracked]
         parameters = [
             Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device))
             for each, itemsize in zip(tracked, wire)
         ]
         self._planner = RoundPlanner(parameters, config.unit)
+        self._halves = False  # rank 0's last plan is one in halves
         self._first_unit = config.unit or FIRST_UNIT
 
     def begin(self, saved: Optional[GradientProfile]) -> RoundPlan:
@@ -153,24 +156,27 @@ class Planning:
         dist.broadcast_object_list(shared, dist.get_global_rank(self._group, 0), group=self._group)
         return _logged(self._planner.resume(saved, shared[0]))
 
-    def learn(self, samples: Sequence[Times], urgency: Sequence[int]) -> RoundPlan:
-        """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
+    def learn(self, samples: Sequence[Times], urgency: Sequence[int], clips: bool) -> RoundPlan:
+        """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them; ``clips``:
+        gradients are clipped by their norm."""
         self._measure()
         every: List[Any] = [None] * self._group.size()
-        dist.all_gather_object(every, (self._planner.ready_times(samples), urgency, self._planner.cost), group=self._group)
+        mine = self._planner.ready_times(samples), urgency, self._planner.cost, clips and self._can_halve
+        dist.all_gather_object(every, mine, group=self._group)
         # A collective starts when its gradients are ready on all ranks. All else is as rank 0 has it.
-        ready = [max(times) for times in zip(*(ready for ready, _, _ in every))]
-        _, places, cost = every[0]
-        return _logged(self._planner.plan(self._planner.profile(ready, places), cost))
+        ready = [max(times) for times in zip(*(ready for ready, *_ in every))]
+        _, places, cost, self._halves = every[0]
+        ranks = self._group.size() if self._halves else 0
+        return _logged(self._planner.plan(self._planner.profile(ready, places), cost, ranks))
 
-    def drifted(self, samples: Sequence[Times], rate: Optional[float], control: dist.ProcessGroup) -> bool:
-        """Whether rank 0's numbers (:meth:`RoundPlanner.drifted`) are no longer those of the plan.
+    def drifted(self, samples: Sequence[Times], rate: Optional[float], clips: bool, control: dist.ProcessGroup) -> bool:
+        """Whether rank 0's numbers (:meth:`RoundPlanner.drifted`), or whether it clips gradients, are no longer those of the plan.
 
         All ranks get the same answer, over ``control``: in the own group collectives are under way.
         """
         answer = torch.zeros(1, dtype=torch.int32, device=self._device)
         if self._group.rank() == 0:
-            answer.fill_(int(self._planner.drifted(samples, rate)))
+            answer.fill_(int(self._planner.drifted(samples, rate) | (self._halves != (clips and self._can_halve))))
         dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=control)
         return bool(answer.item())
 
@@ -182,9 +188,10 @@ class Planning:
 def _logged(plan: RoundPlan) -> RoundPlan:
     assert plan.cost is not None
     logger.info(
-        "plan: %d units of up to %d KB; a collective takes %.2f ms and %s",
+        "plan: %d units of up to %d KB%s; a collective takes %.2f ms and %s",
         len(plan.units),
         max(unit.bytes for unit in plan.units) / 1e3,
+        ", in halves, as gradients are clipped" if plan.owners else "",
         1e3 * plan.cost.startup,
         format_rate(plan.cost.rate),
     )
@@ -241,7 +248,8 @@ class Learner:
         if self._until_look == 0:
             self._until_look = FOLLOW_EVERY
             with self._exchange.waiting.blocked("rank 0's decision whether to make another plan"):
-                drifted = self._planning.drifted(self._exchange.samples, self._exchange.rounds.observed_rate(), self._control)
+                rate = self._exchange.rounds.observed_rate()
+                drifted = self._planning.drifted(self._exchange.samples, rate, self._exchange.clips, self._control)
             if drifted:
                 self._take_plan(self._exchange.samples)
             self._exchange.samples.clear()
@@ -253,7 +261,8 @@ class Learner:
         }
         self._exchange.finish()
         with self._exchange.waiting.blocked("the other ranks' vote on a plan"):
-            self.plan = self._planning.learn(samples, [places[each.index] for each in self._exchange.tracked])
+            urgency = [places[each.index] for each in self._exchange.tracked]
+            self.plan = self._planning.learn(samples, urgency, self._exchange.clips)
         self.plans += 1
         self._exchange.install(self.plan)
         self._exchange.samples.clear()

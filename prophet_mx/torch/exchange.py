@@ -5,7 +5,8 @@ The states of one parameter, and what changes them, are in tracked.py.
 
 import logging
 import time
-from typing import Any, List, Optional, Sequence, Tuple
+from collections import deque
+from typing import Any, Deque, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -18,6 +19,8 @@ from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
 
 logger = logging.getLogger("prophet_mx")
+
+CLIPPED = 3  # calls of step() of which one with clipped gradients shows that a job clips them
 
 
 class Exchange:
@@ -46,6 +49,8 @@ class Exchange:
         self.homes = Homes()
         self.unseen: List[Tracked] = []  # parameters that no guard saw being used, and that have no home
         self._gradients_were_read = False
+        self._clipping = False  # clip_grad_norm_ has read gradients since the last step()
+        self._clipped: Deque[bool] = deque(maxlen=CLIPPED)
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
@@ -64,6 +69,7 @@ class Exchange:
                 self.expose(tracked)
             self.rounds.await_sum(tracked)
         self.rounds.await_answers()
+        self.rounds.await_norms()
 
     # -- backward ----------------------------------------------------------------------------------------------------------
 
@@ -168,6 +174,11 @@ class Exchange:
             if tracked.stage == STEPPING:
                 self.release(tracked)
 
+    @property
+    def clips(self) -> bool:
+        """Whether the program clips gradients by their norm, in some iterations at least."""
+        return any(self._clipped)
+
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     def _summed(self, tracked: Tracked) -> None:
@@ -202,15 +213,40 @@ class Exchange:
 
     def expose(self, tracked: Tracked) -> None:
         """Return when the sum is there, in the parameter's own ``grad``: somebody reads it before ``step()``."""
-        if self.rounds.count and self.rounds.count < len(self.tracked):
-            if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
-                raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
-            self.end_round()
+        self._read_after_backward(tracked)
         if tracked.unlanded and not self._gradients_were_read and not self.recording:
             self._gradients_were_read = True
             logger.info("gradients are read before step(), as for clipping: each iteration waits there until all sums have arrived")
         self.rounds.await_sum(tracked)
         tracked.show()
+
+    def _read_after_backward(self, tracked: Tracked) -> None:
+        if self.rounds.count and self.rounds.count < len(self.tracked):
+            if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
+                raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
+            self.end_round()
+
+    def fill(self) -> None:
+        """If backward is over, contribute for the parameters that it has not reached: other ranks may have used them."""
+        if self.rounds.unused and self.in_backward() and torch._C._current_graph_task_id() == -1:  # type: ignore[attr-defined]
+            self.end_round()
+
+    def lends(self, tracked: Tracked) -> bool:
+        """Whether ``clip_grad_norm_``, which reads this gradient, may have it before its sum is there."""
+        self._clipping = True
+        if self.rounds.norms is None or tracked.slot != HIDDEN or tracked.kept is not None or tracked.factors:
+            return False
+        self._read_after_backward(tracked)
+        self.end_round()  # the exchange of norms comes after the ranks' answers
+        if tracked.absent:
+            self.rounds.await_answers()
+        return not tracked.absent
+
+    def norm(self, tracked: Tracked) -> torch.Tensor:
+        """The 2-norm of the sum of a gradient that is lent."""
+        assert self.rounds.norms is not None
+        self.rounds.await_norms()
+        return self.rounds.norms.of(tracked)
 
     def settle_gradient(self, tracked: Tracked) -> None:
         """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
@@ -272,6 +308,8 @@ class Exchange:
                 members.append((tracked, gradient))
             elif tracked.stage == SUMMING:
                 tracked.settle()
+        self._clipped.append(self._clipping)
+        self._clipping = False
         if self.recording and self.uses:
             self.last_uses, self.uses = self.uses, []
         with self.waiting.condition:

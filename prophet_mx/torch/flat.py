@@ -1,23 +1,27 @@
 """The flat buffers: memory in which each unit, and each parameter's gradient, is one contiguous range; and who else uses that memory."""
 
 import sys
-from typing import List, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 
 
-def lay_out(units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-    """Flat buffers for units of one or more dtypes and devices: a tensor per unit, and a view per parameter.
+def lay_out(
+    units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor], owners: Sequence[Optional[int]] = ()
+) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    """Flat buffers for units of one or more dtypes, devices and ``owners``: a tensor per unit, and a view per parameter.
 
-    ``units`` are lists of (parameter, start, stop), in elements. Slices of one dtype and device lie one after the other in the order of the
-    list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so that the
-    elements of both lie in the same order.
+    ``units`` are lists of (parameter, start, stop), in elements. Slices of one dtype, device and owner lie one after the other in the
+    order of the list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so
+    that the elements of both lie in the same order.
     """
-    kinds = [(params[slices[0][0]].dtype, params[slices[0][0]].device) for slices in units]
+    kinds = [
+        (params[slices[0][0]].dtype, params[slices[0][0]].device, owner) for slices, owner in zip(units, owners or [None] * len(units))
+    ]
     sizes = [sum(stop - start for _, start, stop in slices) for slices in units]
     used = dict.fromkeys(kinds, 0)
     total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
-    flats = {(dtype, device): torch.zeros(size, dtype=dtype, device=device) for (dtype, device), size in total.items()}
+    flats = {kind: torch.zeros(size, dtype=kind[0], device=kind[1]) for kind, size in total.items()}
     ranges, views = [], list(params)
     for slices, kind, size in zip(units, kinds, sizes):
         ranges.append(flats[kind].narrow(0, used[kind], size))

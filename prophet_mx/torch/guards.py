@@ -12,10 +12,12 @@ A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next 
 gives it memory of its own. A gradient that nobody uses costs nothing, as the flat buffer is used again.
 """
 
-from typing import Any, Callable, Dict, Iterable, Optional, Protocol
+import sys
+from typing import Any, Callable, Dict, Iterable, Optional, Protocol, Sequence
 
 import torch
 from torch import nn
+from torch.nn.utils import clip_grad
 
 plainly = torch._C.DisableTorchFunctionSubclass  # a context in which guards do not act, for this thread
 
@@ -30,8 +32,14 @@ class Watched(Protocol):
     def await_update(self) -> None:
         """Return when the update is done; the parameter is plain then."""
 
-    def read_grad(self) -> Optional[torch.Tensor]:
-        """What ``grad`` is to be."""
+    def read_grad(self, clips: bool = False) -> Optional[torch.Tensor]:
+        """What ``grad`` is to be. ``clips``: for ``clip_grad_norm_``, which may get a gradient that is *lent*: its sum is not there yet."""
+
+    def lent_norm(self) -> Optional[torch.Tensor]:
+        """The 2-norm of a lent gradient; None if it is not lent."""
+
+    def lent_multiply(self, factor: Any) -> bool:
+        """Multiply a lent gradient; False if it is not lent."""
 
     def write_grad(self, value: Optional[torch.Tensor]) -> None:
         """``grad`` is this from now on."""
@@ -105,6 +113,11 @@ def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     special = _OF_GRAD.get(func)
     if special is not None and type(args[0]) is GuardedParameter:
         return special(*args)
+    lent = _OF_LENT.get(func)
+    if lent is not None:
+        result = lent(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
     if wait_for(args) + wait_for(kwargs.values()):
         with plainly():  # the values are current, only gradients are under way
             return func(*args, **kwargs)
@@ -136,9 +149,53 @@ def wait_for(values: Iterable[Any]) -> int:
     return left
 
 
+def _read_grad(param: nn.Parameter, *_: Any) -> Optional[torch.Tensor]:
+    # Three calls up, as PyTorch hands the use of a parameter to __torch_function__ right where it happens.
+    return _watched[id(param)].read_grad(sys._getframe(3).f_globals is _CLIPS)
+
+
+_CLIPS = vars(clip_grad)  # clip_grad_norm_ is found by its module: programs and frameworks have it by several names
+
+
+# What clip_grad_norm_ does with gradients, which nothing else gets while they are lent.
+
+
+def _norm(gradient: Any, order: Any = None, *more: Any, **named: Any) -> Any:
+    return NotImplemented if more or named else _norms([gradient], order, unpacked=True)
+
+
+def _norms(gradients: Sequence[Any], order: Any = None, *more: Any, unpacked: bool = False, **named: Any) -> Any:
+    if more or named or order != 2 or any(type(each) is not GuardedGradient for each in gradients):
+        return NotImplemented
+    found = [_watched[id(each)].lent_norm() for each in gradients]
+    return NotImplemented if any(each is None for each in found) else found[0] if unpacked else found
+
+
+def _multiply(gradient: Any, factor: Any, *more: Any, **named: Any) -> Any:
+    return NotImplemented if _multiply_all([gradient], factor, *more, **named) is NotImplemented else gradient
+
+
+def _multiply_all(gradients: Sequence[Any], factor: Any, *more: Any, **named: Any) -> Any:
+    single = isinstance(factor, float) or type(factor) is torch.Tensor and factor.dim() == 0
+    if more or named or not single or any(type(each) is not GuardedGradient for each in gradients):
+        return NotImplemented
+    for each in gradients:
+        if not _watched[id(each)].lent_multiply(factor):
+            wait_for([each])
+            with plainly():
+                each.mul_(factor)
+    return None
+
+
 _T: Any = torch.Tensor
+_OF_LENT: Dict[Any, Callable[..., Any]] = {
+    torch.linalg.vector_norm: _norm,
+    torch._foreach_norm: _norms,
+    _T.mul_: _multiply,
+    torch._foreach_mul_: _multiply_all,
+}
 _OF_GRAD: Dict[Any, Callable[..., Any]] = {
-    _T.grad.__get__: lambda param, *_: _watched[id(param)].read_grad(),
+    _T.grad.__get__: _read_grad,
     _T.grad.__set__: lambda param, value: _watched[id(param)].write_grad(value),
     _T.grad.__delete__: lambda param: _watched[id(param)].write_grad(None),
 }

@@ -14,7 +14,7 @@ from .waiting import Waiting
 
 logger = logging.getLogger("prophet_mx")
 
-ANSWERS = "which parameters were used"  # label of the unit that tells all ranks
+ANSWERS = "norms, or which parameters were used"  # label of the units that tell all ranks
 
 
 class Stats(TypedDict, total=False):

@@ -4,6 +4,8 @@ A *round* is one pass through the order of units. Each backward pass that is red
 to a round once. So the ranks start the same collectives in the same order, however their backward passes are timed. There is no barrier
 between rounds.
 
+In a round *in halves* (planning/owners.py) most units take two collectives, of which the first brings the sum to one rank only.
+
 :class:`Rounds` knows parameters. :class:`Reducer` knows flat units alone. It has two threads: one starts collectives as units become
 ready, the other sees them land. Contract: a unit is made ready only after it has landed from the round before.
 """
@@ -11,8 +13,9 @@ ready, the other sees them land. Contract: a unit is made ready only after it ha
 import contextlib
 import threading
 import time
+from collections import deque
 from queue import SimpleQueue
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
@@ -22,7 +25,8 @@ from ..planning.rounds import RoundPlan
 from ..runtime import start_thread
 from .flat import lay_out
 from .guards import plainly
-from .strategies import OUTSTANDING, Strategy
+from .norms import Norms
+from .strategies import OUTSTANDING, OUTSTANDING_HALVES, AllReduce, FromOwner, Strategy, ToOwner, payload
 from .streams import Streams
 from .tracked import IDLE, OWN, STEPPING, Owner, Tracked
 from .waiting import Waiting
@@ -36,14 +40,14 @@ class Channel(NamedTuple):
 
     Attributes
     ----------
-    strategy : starts them, and awaits them.
+    strategy : starts them, and awaits them; rounds in halves are made of it.
     waiting : the lock, and the error.
     traffic : is told what happens to each unit.
     streams : those of the accelerator that the parameters are on, None for the CPU.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
     """
 
-    strategy: Strategy
+    strategy: AllReduce
     waiting: Waiting
     traffic: RoundCounters
     streams: Optional[Streams]
@@ -68,6 +72,7 @@ class Rounds:
         self._summed, self._owner = summed, owner
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
+        self.norms: Optional[Norms] = None  # of a round in halves
         self._reducer: Optional[Reducer] = None
 
     def install(self, plan: RoundPlan) -> None:
@@ -76,7 +81,7 @@ class Rounds:
             self._reducer.stop(60.0)
         units, order = [unit.slices for unit in plan.units], list(plan.order)
         params = [tracked.param for tracked in self.tracked]
-        ranges, views = lay_out(units, [param.detach() for param in params])
+        ranges, views = lay_out(units, [param.detach() for param in params], plan.owners)
         self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in slices] for slices in units]
         places: List[List[int]] = [[] for _ in self.tracked]
         for unit, members in enumerate(self._members):
@@ -85,28 +90,64 @@ class Rounds:
         for tracked, view in zip(self.tracked, views):
             tracked.place(view, places[tracked.index], plan.urgency[tracked.index])
         self._missing = [len(members) for members in self._members]
-        facts = self._facts(plan.steps(), ranges)
+        strategies: List[Strategy] = [self._strategy] * len(units)
+        self._second: Dict[int, int] = {}  # by unit: the number of its second half
+        self.norms, self._norms_unit, self._answers_unit = None, -1, -1
+        if plan.owners:
+            ranges, strategies = self._in_halves(plan, ranges)
+        self._units_of_second = {half: unit for unit, half in self._second.items()}
+        facts = self._facts(plan.steps(), ranges, strategies)
         if self.unused:
             self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
-            ranges, order = [*ranges, self._used], [*order, len(units)]
-            self._members.append([])
+            self._answers_unit = len(ranges)
+            # Before the norms: who clips asks first which parameters were used.
+            order.insert(order.index(self._norms_unit) if plan.owners else len(order), self._answers_unit)
+            ranges, strategies = [*ranges, self._used], [*strategies, self._strategy]
             facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
         self._traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
         if self._streams is not None:
             self._streams.settle()  # the flat buffers are there for all streams
         self._reducer = Reducer(
-            self._strategy, ranges, order, self._traffic, self._landed, self._waiting.fail, streams=self._streams, written=self._written
+            strategies,
+            ranges,
+            order,
+            self._traffic,
+            self._landed,
+            self._waiting.fail,
+            OUTSTANDING_HALVES if plan.owners else OUTSTANDING,
+            self._streams,
+            self._written,
         )
 
-    def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor]) -> List[UnitFacts]:
+    def _in_halves(self, plan: RoundPlan, ranges: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[Strategy]]:
+        """What is reduced in which way: the units, the second halves, and the exchange of norms."""
+        group = self._strategy.group
+        strategies: List[Strategy] = [self._strategy] * len(ranges)
+        second: List[Strategy] = []
+        free: Deque[torch.Tensor] = deque()
+        for unit, owner in enumerate(plan.owners):
+            if owner is not None:
+                self._second[unit] = len(ranges) + len(second)
+                strategies[unit] = ToOwner(self._strategy, owner, unit, free)
+                second.append(FromOwner(self._strategy, owner, self._second[unit]))
+        owners: List[Optional[int]] = [None] * len(self.tracked)
+        for members, owner in zip(self._members, plan.owners):
+            for tracked in members:
+                owners[tracked.index] = owner
+        self._unsummed = [len(tracked.units) for tracked in self.tracked]
+        self.norms, self._norms_unit = Norms(self.tracked, owners, group.rank(), group.size()), len(ranges) + len(second)
+        return [*ranges, *(ranges[unit] for unit in self._second), self.norms.unit], [*strategies, *second, AllReduce(group)]
+
+    def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor], strategies: List[Strategy]) -> List[UnitFacts]:
+        members = [*self._members, *(self._members[unit] for unit in self._second), []]
         return [
             UnitFacts(
-                tuple(each.index for each in members),
-                unit.numel() * self._strategy.itemsize(unit.dtype),
-                min(each.urgency for each in members),
-                max(steps.get(each.name, -1) for each in members),
+                tuple(each.index for each in some),
+                payload(strategy, unit),
+                min((each.urgency for each in some), default=len(self.tracked)),
+                max((steps.get(each.name, -1) for each in some), default=-1),
             )
-            for members, unit in zip(self._members, ranges)
+            for some, unit, strategy in zip(members, ranges, strategies)
         ]
 
     def observed_rate(self) -> Optional[float]:
@@ -126,6 +167,8 @@ class Rounds:
         the ranks' answers as well.
         """
         assert self._reducer is not None
+        if self.norms is not None and not self.count:
+            self._begin_norms(self.norms)
         tracked.take(gradient, self._strategy.scale)
         # The landing thread counts down from the moment in which a unit is ready.
         tracked.contribute(self.number, filled, self._streams)
@@ -134,6 +177,13 @@ class Rounds:
             self._missing[unit] -= 1
             if not self._missing[unit]:
                 self._reducer.ready(unit)
+
+    def _begin_norms(self, norms: Norms) -> None:
+        self.await_norms()
+        with self._waiting.condition:
+            norms.begin()
+        if not norms.mine and self._reducer is not None:
+            self._reducer.ready(self._norms_unit)  # there is nothing to wait for on this rank
 
     def begin(self) -> None:
         """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
@@ -172,7 +222,7 @@ class Rounds:
         if self._streams is not None:
             self._streams.settle()  # it is small
         assert self._reducer is not None
-        self._reducer.ready(len(self._members) - 1)
+        self._reducer.ready(self._answers_unit)
 
     def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
         if tracked.stage == STEPPING:
@@ -185,7 +235,7 @@ class Rounds:
 
     def _written(self, unit: int) -> None:
         """Return when the accelerator has written all gradients of this unit into it. In the thread that starts collectives."""
-        for tracked in self._members[unit]:
+        for tracked in self._members[unit] if unit != self._answers_unit else ():
             tracked.mark.synchronize()
 
     # -- sums --------------------------------------------------------------------------------------------------------------
@@ -194,27 +244,60 @@ class Rounds:
         """Return when the ranks' answers of the last round are there: nothing of that round is under way but sums."""
         self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
 
+    def await_norms(self) -> None:
+        """Return when the norms of the last round are there, if it is in halves."""
+        norms = self.norms
+        if norms is not None:
+            self._waiting.until(lambda: norms.there, lambda: "the norms of all gradients")
+
     def await_sum(self, tracked: Tracked) -> None:
         """Return when the sum of this parameter's gradients is there."""
         if tracked.unlanded:
             self._waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
 
     def _landed(self, unit: int) -> None:
-        """A unit is reduced. In the landing thread."""
-        answers = self._used.tolist() if self.unused and unit == len(self._members) - 1 else None
+        """A unit, or a half of it, is reduced. In the landing thread."""
+        if self.norms is not None and unit < len(self._members):
+            self._summed_here(unit, self.norms)
+            if unit in self._second:
+                return
         with self._waiting.condition:
-            members = self._members[unit] if answers is None else self._absent
-            if answers is None:
-                self._missing[unit] = len(members)
-            for tracked in members:
-                if tracked.land(used=answers is not None and bool(answers[tracked.index])):
-                    self._summed(tracked)
-            self._answered = self._answered or answers is not None
+            if unit == self._norms_unit:
+                assert self.norms is not None
+                self.norms.exchanged()
+            elif unit == self._answers_unit:
+                self._answers_landed(self._used.tolist())
+            else:
+                unit = unit if unit < len(self._members) else self._units_of_second[unit]
+                self._missing[unit] = len(self._members[unit])
+                for tracked in self._members[unit]:
+                    if tracked.land():
+                        self._summed(tracked)
             self._waiting.condition.notify_all()
+
+    def _answers_landed(self, answers: List[int]) -> None:
+        for tracked in self._absent:
+            if tracked.land(used=bool(answers[tracked.index])):
+                self._summed(tracked)
+        self._answered = True
+
+    def _summed_here(self, unit: int, norms: Norms) -> None:
+        """A unit of a round in halves has its sum on its owner. The landing thread alone reads and writes ``_unsummed``."""
+        assert self._reducer is not None
+        if unit in self._second:
+            self._reducer.ready(self._second[unit])
+        for tracked in self._members[unit]:
+            self._unsummed[tracked.index] -= 1
+            if not self._unsummed[tracked.index]:
+                self._unsummed[tracked.index] = len(tracked.units)
+                with plainly():
+                    last = norms.note(tracked)
+                if last:
+                    self._reducer.ready(self._norms_unit)
 
 
 class Reducer:
-    """Reduces ``units`` (flat tensors, in place, as sums) by a strategy in ``order``.
+    """Reduces ``units`` (flat tensors, in place, as sums), each by its strategy, in ``order``.
 
     ``traffic`` is told what happens. ``landed(unit)`` is called in the landing thread when a unit is reduced, ``failed(error)`` when one
     cannot be. On an accelerator, ``streams`` order our threads, and ``written(unit)`` returns when the unit can be reduced.
@@ -222,7 +305,7 @@ class Reducer:
 
     def __init__(
         self,
-        strategy: Strategy,
+        strategies: Sequence[Strategy],
         units: Sequence[torch.Tensor],
         order: Sequence[int],
         traffic: RoundCounters,
@@ -232,10 +315,10 @@ class Reducer:
         streams: Optional[Streams] = None,
         written: Callable[[int], None] = lambda unit: None,
     ) -> None:
-        self._strategy, self._units, self._order = strategy, units, order
+        self._strategies, self._units, self._order = strategies, units, order
         self._streams, self._written = streams, written
         self._traffic, self._landed, self._failed = traffic, landed, failed
-        self._sizes = [unit.numel() * strategy.itemsize(unit.dtype) for unit in units]  # bytes on the wire
+        self._sizes = [payload(strategy, unit) for strategy, unit in zip(strategies, units)]  # bytes on the wire
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
         self._broken = False  # one of the threads has failed: the other ends as well
@@ -298,7 +381,7 @@ class Reducer:
                     if self._streams is not None:
                         self._written(unit)
                     self._traffic.started(unit)
-                    self._flight.put((unit, self._strategy.start(self._units[unit])))
+                    self._flight.put((unit, self._strategies[unit].start(self._units[unit])))
         finally:
             self._flight.put(None)
 
@@ -309,7 +392,7 @@ class Reducer:
             if item is None:
                 return
             unit, work = item
-            self._strategy.finish(self._units[unit], work)
+            self._strategies[unit].finish(self._units[unit], work)
             if self._streams is not None:
                 self._streams.settle()  # there finish() only makes the stream wait
             was_full, before = full, last

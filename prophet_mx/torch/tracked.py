@@ -70,6 +70,15 @@ class Owner(Protocol):
     def clear(self, tracked: "Tracked") -> None:
         """``grad`` is None from now on; an update that is under way still uses it."""
 
+    def fill(self) -> None:
+        """If backward is over, contribute for the parameters that it has not reached."""
+
+    def lends(self, tracked: "Tracked") -> bool:
+        """Whether ``clip_grad_norm_`` may have the view before the sum is there, as the norm is known earlier."""
+
+    def norm(self, tracked: "Tracked") -> torch.Tensor:
+        """The 2-norm of the sum of a gradient that is lent."""
+
     def settle_gradient(self, tracked: "Tracked") -> None:
         """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
 
@@ -96,12 +105,13 @@ class Tracked:
     absent : it was not used here in this round, so that the ranks' answers tell whether it was used at all.
     update : the ``step()`` whose update is still to be done; None where none is. Written under the lock.
     gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another. None before ``step()``.
+    factors : what the sum is to be multiplied by when it is there, one after the other. Nothing else multiplies it earlier.
     """
 
     # fmt: off
     __slots__ = (
         "param", "name", "index", "bytes", "urgency", "group", "stage", "slot", "view", "units", "kept",
-        "round", "unlanded", "ready", "mark", "touched", "absent", "update", "gradient", "_before", "_owner",
+        "round", "unlanded", "ready", "mark", "touched", "absent", "update", "gradient", "factors", "_before", "_owner",
     )
     # fmt: on
 
@@ -121,6 +131,7 @@ class Tracked:
         self.touched = self.absent = False
         self.update: Optional[Step] = None
         self.gradient: Optional[torch.Tensor] = None
+        self.factors: List[Any] = []
         self._before: Optional[weakref.ref[torch.Tensor]] = None
         self._owner: Optional[Owner] = None
 
@@ -184,6 +195,7 @@ class Tracked:
         if streams is not None:
             self.mark = streams.mark(self.param.device, self.mark)
         self.slot = HIDDEN
+        self.factors = []
         self.absent, self.touched = filled and not self.touched, False
         self._go("contribute")
         self.round, self.unlanded = number, len(self.units) + int(filled)
@@ -201,7 +213,14 @@ class Tracked:
     def sum(self) -> torch.Tensor:
         """The tensor that is to be ``grad`` now that the sum is there: the one that the program holds, or the view. With the guards off."""
         kept, self.kept = self.kept, None
+        self.multiply()
         return self.view if kept is None else kept.copy_(self.view)
+
+    def multiply(self) -> None:
+        """The sum is there: multiply it by the :attr:`factors`. With the guards off, once."""
+        factors, self.factors = self.factors, []
+        for factor in factors:
+            self.view.mul_(factor)
 
     def show(self) -> None:
         """The sum is there, and its tensor in the parameter's own slot; ``slot`` is OWN unless it is CLEARED."""
@@ -253,8 +272,20 @@ class Tracked:
         """See :meth:`Owner.settle_gradient`."""
         self._asked().settle_gradient(self)
 
-    def read_grad(self) -> Optional[torch.Tensor]:
-        """What the program gets as ``grad``."""
+    def lent_norm(self) -> Optional[torch.Tensor]:
+        """The 2-norm of the view if it is lent, else None."""
+        return self._asked().norm(self) if self.hidden and not self.factors else None
+
+    def lent_multiply(self, factor: Any) -> bool:
+        """Multiply the view by this, if it is lent."""
+        if self.hidden and float(factor) != 1.0:
+            self.factors.append(factor)
+        return self.hidden
+
+    def read_grad(self, clips: bool = False) -> Optional[torch.Tensor]:
+        """What the program gets as ``grad``. ``clips``: it is ``clip_grad_norm_`` that reads it."""
+        if self.stage == STEPPING or self.slot == OWN:
+            self._asked().fill()
         if self.slot == CLEARED:
             return None
         if self.stage == STEPPING:
@@ -263,6 +294,8 @@ class Tracked:
             self.await_update()
             return self.param.grad
         if self.slot != OWN:
+            if clips and self._asked().lends(self):
+                return self.view
             self._asked().expose(self)
         with plainly():
             return self.param.grad

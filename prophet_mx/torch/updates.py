@@ -86,6 +86,7 @@ class Update:
         """Update these parameters by their gradients. Called with the guards off, in the updating thread."""
         params: List[List[torch.nn.Parameter]] = [[] for _ in self._groups]
         for tracked in members:
+            tracked.multiply()
             tracked.param.grad = tracked.gradient
             params[tracked.group or 0].append(tracked.param)
         shadow = object.__new__(self._class)

@@ -16,7 +16,7 @@ from prophet_mx import ProphetError
 from prophet_mx.torch import ScheduledOptimizer
 from support.lines import Lines
 from support.ranks import Ranks, on_ranks, run_script
-from support.training import batches, step
+from support.training import backward, batches, step
 
 ABORT = 3  # seconds: PROPHET_STALL_ABORT here
 LATE = 10  # seconds more that a busy machine may take
@@ -40,9 +40,9 @@ def kill(what, told):
         os._exit(1)
 
 
-def until_the_fault(what, iteration, told):
-    """Train; on rank 1, ``what`` happens in the middle of backward of this iteration. Returns on the others how long their last step took,
-    and the error that it ended with."""
+def until_the_fault(what, iteration, told, clip=False):
+    """Train, and clip gradients if ``clip``; on rank 1, ``what`` happens in the middle of backward of this iteration. Returns on the others
+    how long their last step took, and the error that it ended with."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
     optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=2, stall_abort=ABORT)
     for place, batch in enumerate(batches(50, 4, WIDTH)):
@@ -50,7 +50,10 @@ def until_the_fault(what, iteration, told):
             model[1].register_full_backward_hook(lambda *_: kill(what, told))
         began = time.monotonic()
         try:
-            step(model, optimizer, batch)
+            backward(model, optimizer, batch)
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+            optimizer.step()
         except ProphetError as error:
             seconds = time.monotonic() - began
             told.touch()
@@ -60,10 +63,10 @@ def until_the_fault(what, iteration, told):
     raise AssertionError("nobody noticed")
 
 
-@pytest.mark.parametrize("iteration", [1, 8], ids=["in warm-up", "by the plan"])
+@pytest.mark.parametrize("iteration, clip", [(1, False), (8, False), (8, True)], ids=["in warm-up", "by the plan", "in halves"])
 @pytest.mark.parametrize("what", ["killed", "raises", "stops"])
-def test_the_others_end_with_an_error(what, iteration, tmp_path):
-    ranks, arguments = Ranks(2), {"what": what, "iteration": iteration, "told": tmp_path / "told"}
+def test_the_others_end_with_an_error(what, iteration, clip, tmp_path):
+    ranks, arguments = Ranks(2), {"what": what, "iteration": iteration, "told": tmp_path / "told", "clip": clip}
     try:
         answers, logs = ranks.attempt(__file__, "until_the_fault", arguments, timeout=ABORT + 2 * LATE, after=ABORT + LATE, together=False)
     finally:

@@ -13,7 +13,7 @@ UNITS = 6
 class Idle:
     """A strategy that notes what it is asked for. What it starts ends when :attr:`may_end` is set."""
 
-    scale = 1.0
+    scale = share = 1.0
 
     def __init__(self):
         self.log, self.may_end, self.error = [], threading.Event(), None
@@ -49,7 +49,7 @@ class Case:
         self.strategy, self.landed, self.failures = Idle(), [], []
         self.done = threading.Semaphore(0)
         units = [torch.full((1,), float(unit)) for unit in range(UNITS)]
-        self.reducer = Reducer(self.strategy, units, order, Nobody(), self.land, self.fail, outstanding)
+        self.reducer = Reducer([self.strategy] * UNITS, units, order, Nobody(), self.land, self.fail, outstanding)
 
     def land(self, unit):
         self.landed.append(unit)

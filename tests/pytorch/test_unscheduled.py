@@ -44,6 +44,12 @@ def clipped(model, optimizer, batch):
     optimizer.step()
 
 
+def clipped_by_another_norm(model, optimizer, batch):
+    backward(model, optimizer, batch)
+    nn.utils.clip_grad_norm_(model.parameters(), 0.1, norm_type=1)
+    optimizer.step()
+
+
 def averaged(model, optimizer, batch):
     step(model, optimizer, batch)
     if not hasattr(optimizer, "average"):
@@ -64,7 +70,8 @@ def directly(model, optimizer, batch):
 
 WAYS = {
     "plain": (plain, None, None),
-    "clipped": (clipped, None, "gradients were read before step"),
+    "clipped": (clipped, None, None),
+    "clipped by another norm": (clipped_by_another_norm, None, "gradients were read before step"),
     "averaged": (averaged, None, "weights were read between step"),
     "synchronized": (synchronized, None, "weights were read between step"),
     "directly": (directly, None, "of the SGD inside was called"),

@@ -98,9 +98,9 @@ METHODS = {"plain module": Scheduled, "DDP model": ScheduledDDP}
 
 @contextmanager
 def slow_link(seconds: float) -> Iterator[None]:
-    """Each all-reduce that another thread than this one issues takes so much longer: what is not awaited is then used too early."""
-    entry, user = dist.ProcessGroup.__dict__["allreduce"], threading.current_thread()
-    original = dist.ProcessGroup.allreduce
+    """Whatever another thread than this one starts takes so much longer: what is not awaited is then used too early."""
+    names, user = ("allreduce", "send", "recv"), threading.current_thread()
+    entries = {name: dist.ProcessGroup.__dict__[name] for name in names}
 
     class Late:
         """A handle whose ``wait`` comes back later than the sum."""
@@ -118,15 +118,20 @@ def slow_link(seconds: float) -> Iterator[None]:
         def __getattr__(self, name: str) -> Any:
             return getattr(self.work, name)
 
-    def allreduce(*arguments: Any, **options: Any) -> Any:
-        work = original(*arguments, **options)
-        return Late(work) if threading.current_thread() is not user else work
+    def late(original: Callable[..., Any]) -> Callable[..., Any]:
+        def start(*arguments: Any, **options: Any) -> Any:
+            work = original(*arguments, **options)
+            return Late(work) if threading.current_thread() is not user else work
 
-    dist.ProcessGroup.allreduce = allreduce
+        return start
+
+    for name in names:
+        setattr(dist.ProcessGroup, name, late(getattr(dist.ProcessGroup, name)))
     try:
         yield
     finally:
-        dist.ProcessGroup.allreduce = entry
+        for name, entry in entries.items():
+            setattr(dist.ProcessGroup, name, entry)
 
 
 def copied(value: Any) -> Any:

@@ -1,0 +1,379 @@
+"""Gradients that are clipped by their norm in every iteration travel in halves, and all that can be seen is as with DDP."""
+
+import contextlib
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn, optim
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
+from torch.nn.utils import clip_grad_norm_
+
+from prophet_mx.torch import ScheduledOptimizer, agreement
+from support.ranks import on_ranks
+from support.sent import written
+from support.training import METHODS, Method, Scheduled, ScheduledDDP, assert_equal, backward, batches, run, same
+
+ITERATIONS = 8
+LIMIT = 0.05
+
+
+def net(width=24):
+    """Gradients that are cut, and small ones that share units; the first is larger than a rank's share."""
+    return nn.Sequential(nn.Linear(width, 90), nn.Tanh(), nn.Linear(90, 20), nn.LayerNorm(20), nn.Linear(20, 20), nn.Linear(20, 3))
+
+
+def in_halves(method):
+    """Whether the rounds of a scheduled training are in halves at its end."""
+    return method.optimizer._exchange.rounds.norms is not None
+
+
+def expect_halves(method, expected=True):
+    if isinstance(method, Scheduled):
+        assert in_halves(method) is expected
+
+
+def clipped(model, limit=LIMIT, **options):
+    return clip_grad_norm_(model.parameters(), limit, **options)
+
+
+OPTIMIZERS = {
+    "SGD": lambda params: optim.SGD(params, lr=0.1, momentum=0.9),
+    "AdamW": lambda params: optim.AdamW(params, lr=0.01),
+    "AdamW foreach": lambda params: optim.AdamW(params, lr=0.01, foreach=True),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("foreach", [None, True, False])
+@on_ranks(2, timeout=120)
+def test_bit_for_bit(name, foreach):
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, OPTIMIZERS[name](model.parameters()))
+        for number, batch in enumerate(batches(2 * ITERATIONS, 4, 24)):
+            yield backward(forward, optimizer, batch)
+            yield clipped(model, LIMIT if number % 3 else 100.0, foreach=foreach)
+            optimizer.step()
+        expect_halves(method)
+
+    same(training)
+
+
+@on_ranks(2, timeout=120)
+def test_other_types_of_numbers():
+    def training(method):
+        model = nn.ModuleList([nn.Linear(24, 40).double(), nn.Linear(24, 40).bfloat16(), nn.Linear(24, 40)])
+
+        class All(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.parts = model
+
+            def forward(self, batch):
+                return sum(part(batch.to(part.weight.dtype)).float() for part in self.parts)
+
+        every = All()
+        forward, optimizer = method.wrap(every, optim.SGD(every.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, 24):
+            yield backward(forward, optimizer, batch)
+            yield clipped(every)
+            optimizer.step()
+        expect_halves(method)
+
+    same(training)
+
+
+# --- what a program does with gradients besides ---
+
+
+def reads_before(model, optimizer):
+    yield [each.grad for each in model.parameters()]
+    yield clipped(model)
+
+
+def reads_after(model, optimizer):
+    yield clipped(model)
+    yield [each.grad for each in model.parameters()]
+
+
+def reads_one_after(model, optimizer):
+    yield clipped(model)
+    yield next(model.parameters()).grad.abs().max()
+
+
+def holds(model, optimizer):
+    held = [each.grad for each in model.parameters()]
+    yield clipped(model)
+    optimizer.step()
+    yield held
+    yield [each.grad for each in model.parameters()]
+
+
+def clips_twice(model, optimizer):
+    yield clipped(model, 0.05)
+    yield clipped(model, 0.01)
+
+
+def clips_parts(model, optimizer):
+    for part in model:
+        if list(part.parameters()):
+            yield clipped(part, 0.01)
+
+
+def clips_other_norms(model, optimizer):
+    yield clipped(model, norm_type=float("inf"))
+    yield clipped(model, 0.01)
+    yield clipped(model, 0.01, norm_type=1)
+
+
+def scales_first(model, optimizer):
+    for each in model.parameters():
+        each.grad.mul_(0.5)
+    yield clipped(model)
+
+
+def scales_after(model, optimizer):
+    yield clipped(model)
+    for each in list(model.parameters())[::2]:
+        each.grad *= 2
+
+
+def replaces(model, optimizer):
+    yield clipped(model)
+    first = next(model.parameters())
+    first.grad = torch.ones_like(first)
+
+
+def drops(model, optimizer):
+    yield clipped(model)
+    next(model.parameters()).grad = None
+
+
+def clips_nothing(model, optimizer):
+    yield None
+
+
+def skips(model, optimizer):
+    yield clipped(model)
+    optimizer.zero_grad()
+
+
+def zeroes(model, optimizer):
+    yield clipped(model)
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=False)
+    yield [each.grad for each in model.parameters()]
+
+
+def reads_weights(model, optimizer):
+    yield clipped(model)
+    optimizer.step()
+    yield [each.sum() for each in model.parameters()]
+
+
+def refuses(model, optimizer):
+    next(model.parameters()).grad.fill_(float("nan"))
+    with pytest.raises(RuntimeError, match="non-finite"):
+        clipped(model, error_if_nonfinite=True)
+    optimizer.zero_grad()
+    yield None
+
+
+def saves(model, optimizer):
+    yield clipped(model)
+    optimizer.step()
+    yield optimizer.state_dict()
+    yield model.state_dict()
+
+
+WAYS = [reads_before, reads_after, reads_one_after, holds, clips_twice, clips_parts, clips_other_norms, scales_first, scales_after]
+WAYS += [replaces, drops, clips_nothing, skips, zeroes, reads_weights, refuses, saves]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@on_ranks(2, timeout=120)
+def test_whatever_a_program_does_with_gradients(way):
+    """In some iterations of a job whose rounds are in halves."""
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, optim.Adam(model.parameters(), lr=0.01))
+        for number, batch in enumerate(batches(2 * ITERATIONS, 4, 24)):
+            yield backward(forward, optimizer, batch)
+            if number > 3 and number % 3 == 0:
+                yield from way(model, optimizer)
+            else:
+                yield clipped(model)
+            optimizer.step()
+        expect_halves(method)
+
+    same(training)
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@on_ranks(2, timeout=120)
+def test_accumulated_gradients(set_to_none):
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        for number, batch in enumerate(batches(4 * ITERATIONS, 4, 24)):
+            with method.no_sync() if number % 2 == 0 else contextlib.nullcontext():
+                forward(batch).square().mean().backward()
+            if number % 2:
+                if number % 4 == 3:  # a second reduced backward in one step
+                    forward(batch).square().mean().backward()
+                yield clipped(model)
+                optimizer.step()
+                optimizer.zero_grad(set_to_none)
+
+    same(training)
+
+
+@on_ranks(2, timeout=120)
+def test_unused_parameters():
+    class Some(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.parts = nn.ModuleList([nn.Linear(24, 40) for _ in range(4)])
+
+        def forward(self, batch, left_out):
+            return sum(part(batch).square().mean() for place, part in enumerate(self.parts) if place not in left_out)
+
+    def training(method):
+        model = Some()
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), find_unused_parameters=True)
+        for number, batch in enumerate(batches(2 * ITERATIONS, 4, 24)):
+            optimizer.zero_grad()
+            left_out = [[], [1, 2], [dist.get_rank()], [0]][number % 4]
+            forward(batch, left_out).backward()
+            yield clipped(model)
+            optimizer.step()
+        expect_halves(method)
+
+    same(training)
+
+
+@pytest.mark.parametrize("hook", [bf16_compress_hook, fp16_compress_hook], ids=lambda hook: hook.__name__)
+@on_ranks(2, timeout=120)
+def test_16_bits_on_the_wire(hook):
+    class Hooked(Method):
+        def wrap(self, model, optimizer, **ddp):
+            model, optimizer = super().wrap(model, optimizer, **ddp)
+            model._check_comm_hook = lambda hook: None
+            model.register_comm_hook(None, hook)
+            return model, optimizer
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(2 * ITERATIONS, 4, 24):
+            yield backward(forward, optimizer, batch)
+            yield clipped(model)
+            optimizer.step()
+        expect_halves(method)
+
+    expected = run(training, Hooked())
+    compress = hook.__name__.split("_")[0]
+    for method in (Scheduled(compress=compress), ScheduledDDP(compress=compress)):
+        assert_equal(expected, run(training, method), f"{type(method).__name__} {method.options}")
+
+
+# --- the plan ---
+
+
+def reduced_bytes(model, optimizer, inputs, clip):
+    """What this rank sends in some iterations."""
+    before = None
+    for number, batch in enumerate(inputs):
+        if number == ITERATIONS:
+            optimizer.synchronize()
+            before = written()
+        backward(model, optimizer, batch)
+        if clip:
+            clipped(model)
+        optimizer.step()
+    optimizer.synchronize()
+    return written() - before
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_no_more_bytes_and_equal_weights(size):
+    on_ranks(size, timeout=120)(no_more_bytes_and_equal_weights)()
+
+
+def no_more_bytes_and_equal_weights():
+    sent = {}
+    for clip in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Linear(120, 120) for _ in range(6)])
+        optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), warmup=2, unit=20_000)
+        sent[clip] = torch.tensor(float(reduced_bytes(model, optimizer, batches(3 * ITERATIONS, 4, 120), clip)))
+        dist.all_reduce(sent[clip])
+        flat = torch.cat([param.detach().reshape(-1) for param in model.parameters()])
+        every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, flat)
+        assert all(torch.equal(each, flat) for each in every)
+        optimizer.close()
+    assert sent[True] < 1.05 * sent[False]
+
+
+@on_ranks(2, timeout=120)
+def test_a_job_that_begins_to_clip_and_ends_it():
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1))
+        for number, batch in enumerate(batches(2 * agreement.FOLLOW_EVERY + 40, 4, 24)):
+            yield backward(forward, optimizer, batch)
+            if number >= agreement.FOLLOW_EVERY // 2 and number < agreement.FOLLOW_EVERY + 20:
+                yield clipped(model)
+            optimizer.step()
+            if number == agreement.FOLLOW_EVERY + 15:
+                expect_halves(method)
+        expect_halves(method, False)
+
+    same(training, Scheduled(fallback="off"), ScheduledDDP(fallback="off"))
+
+
+@on_ranks(2)
+def test_one_rank_reads_what_the_others_do_not():
+    """There is nothing to wait for but what all ranks do in any case."""
+    for make in METHODS.values():
+
+        def training(method):
+            model = net()
+            forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1))
+            for number, batch in enumerate(batches(2 * ITERATIONS, 4, 24)):
+                backward(forward, optimizer, batch)
+                if dist.get_rank() == number % 2:
+                    assert all(float(each.grad.norm()) > 0 for each in model.parameters())
+                clipped(model)
+                optimizer.step()
+                if dist.get_rank() == number % 2:
+                    optimizer.state_dict()
+                    model.state_dict()
+            yield None
+
+        run(training, make())
+
+
+@on_ranks(2)
+def test_step_does_not_wait_for_the_second_halves():
+    """Of the last layers: forward begins meanwhile."""
+    model = nn.Sequential(*[nn.Linear(60, 60) for _ in range(20)])
+    method = Scheduled()
+    method.slow = 0.003
+    seen = []
+
+    def training(method):
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(2 * ITERATIONS, 4, 60):
+            backward(forward, optimizer, batch)
+            clipped(model)
+            seen.append(sum(bool(each.unlanded) for each in optimizer._exchange.tracked))
+            optimizer.step()
+        assert optimizer.stats()["unscheduled"] == []
+        yield None
+
+    run(training, method)
+    assert min(seen[ITERATIONS:]) > 10

@@ -1,0 +1,53 @@
+"""Rounds in two halves: who owns which gradient, and in which order the halves go."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prophet_mx.planning.owners import order_of_halves, owners
+from prophet_mx.planning.rounds import Parameter, RoundPlanner
+from prophet_mx.planning.unit_sizes import CollectiveCost
+from prophet_mx.planning.units import MergedUnit
+
+COST = CollectiveCost(0.0005, 1e8)
+SIZES = st.lists(st.integers(0, 10**7), min_size=1, max_size=30)
+
+
+@given(SIZES, st.integers(2, 5))
+def test_shares_are_as_equal_as_whole_gradients_allow(sizes, ranks):
+    found = owners(sizes, ranks)
+    loads = [sum(size for size, owner in zip(sizes, found) if owner == rank) for rank in range(ranks)]
+    owned = [size for size, owner in zip(sizes, found) if owner is not None]
+    assert max(loads) - min(loads) <= max(owned, default=0)
+    assert all(size > sum(sizes) / ranks for size, owner in zip(sizes, found) if owner is None)
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 10**6), st.booleans()), min_size=1, max_size=30))
+def test_each_half_has_its_turn_after_what_it_needs(drawn):
+    units = [MergedUnit(place, ready, (), size, 0) for place, (ready, size, _) in enumerate(drawn)]
+    owned = [each for _, _, each in drawn]
+    order = order_of_halves(units, owned, COST)
+    count, norms = len(units), len(units) + sum(owned)
+    assert sorted(order) == list(range(norms + 1))
+    place = {number: position for position, number in enumerate(order)}
+    assert all(place[unit] < place[norms] for unit in range(count))
+    second = dict(zip((unit for unit in range(count) if owned[unit]), range(count, norms)))
+    assert all(place[unit] < place[half] for unit, half in second.items())
+    after = [number for number in order if place[number] > place[norms]]
+    assert after == sorted(after)  # the most urgent first, as the next forward needs them
+
+
+@given(SIZES.filter(any), st.integers(2, 4), st.randoms())
+def test_a_plan_in_halves_has_every_element_once_and_one_owner_for_a_unit(sizes, ranks, random):
+    parameters = [Parameter(str(index), 4 * size, 4, "float32") for index, size in enumerate(sizes)]
+    planner = RoundPlanner(parameters, None)
+    urgency = list(range(len(sizes)))
+    random.shuffle(urgency)
+    plan = planner.plan(planner.profile([0.1 - 0.001 * place for place in urgency], urgency), COST, ranks)
+    assert len(plan.owners) == len(plan.units)
+    elements = [0] * len(sizes)
+    owner_of = {}
+    for unit, owner in zip(plan.units, plan.owners):
+        for part in unit.slices:
+            elements[part.gradient] += part.stop - part.start
+            assert owner_of.setdefault(part.gradient, owner) == owner
+    assert elements == sizes
