@@ -14,7 +14,7 @@ from ..errors import CollectiveError
 from ..planning.rounds import RoundPlan
 from .guards import plainly
 from .homes import Homes
-from .reducer import Channel, Rounds
+from .rounds import Channel, Rounds
 from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
 

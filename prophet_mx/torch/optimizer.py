@@ -21,7 +21,7 @@ from .ending import Parts, dropped, end_at_exit
 from .exchange import Exchange
 from .modules import Model, broadcast_all, without_compiler
 from .monitor import Monitor, Stats
-from .reducer import Channel
+from .rounds import Channel
 from .streams import streams_of
 from .tracked import Tracked
 from .trial import Trial

@@ -1,0 +1,288 @@
+"""Rounds of reductions: who contributes what, and whose sum is there.
+
+A *round* is one pass through the order of units. Each backward pass that is reduced is one round, on every rank; a parameter contributes
+to a round once. So the ranks start the same collectives in the same order, however their backward passes are timed. There is no barrier
+between rounds. :class:`~prophet_mx.torch.reducer.Reducer` starts the collectives, and knows units alone.
+
+In a round *in halves* (planning/owners.py) most units take two collectives, of which the first brings the sum to one rank only.
+"""
+
+from collections import deque
+from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+
+from ..errors import CollectiveError
+from ..monitoring.rounds import RoundCounters, UnitFacts
+from ..planning.rounds import RoundPlan
+from .flat import lay_out
+from .guards import plainly
+from .norms import Norms
+from .reducer import Reducer
+from .strategies import OUTSTANDING, OUTSTANDING_HALVES, AllReduce, FromOwner, Strategy, ToOwner, payload
+from .streams import Streams
+from .tracked import IDLE, OWN, STEPPING, Owner, Tracked
+from .waiting import Waiting
+
+LISTED = 8  # parameters in a message
+
+
+class Channel(NamedTuple):
+    """What the collectives of one optimizer go through, and who is told of them.
+
+    Attributes
+    ----------
+    strategy : starts them, and awaits them; rounds in halves are made of it.
+    waiting : the lock, and the error.
+    traffic : is told what happens to each unit.
+    streams : those of the accelerator that the parameters are on, None for the CPU.
+    unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    """
+
+    strategy: AllReduce
+    waiting: Waiting
+    traffic: RoundCounters
+    streams: Optional[Streams]
+    unused: bool
+
+
+class Rounds:
+    """The sums of all parameters of one optimizer. Everything but :meth:`_landed` runs in the user's threads.
+
+    Parameters
+    ----------
+    tracked : the parameters, in the order of the model.
+    channel : of the optimizer.
+    summed : called with a parameter whose sum is there, under the lock, in the landing thread.
+    owner : releases a parameter whose update has to be done first, in the user's thread.
+    """
+
+    def __init__(self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], owner: Owner) -> None:
+        self.tracked = tracked
+        self.number = self.count = 0  # the round, and the parameters that have contributed to it
+        self._strategy, self._waiting, self._traffic, self._streams, self.unused = channel
+        self._summed, self._owner = summed, owner
+        self._absent: List[Tracked] = []  # those that wait for the answers under way
+        self._answered = True  # no answers are under way: _absent and _used may change
+        self.norms: Optional[Norms] = None  # of a round in halves
+        self._reducer: Optional[Reducer] = None
+
+    def install(self, plan: RoundPlan) -> None:
+        """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
+        if self._reducer is not None:
+            self._reducer.stop(60.0)
+        units, order = [unit.slices for unit in plan.units], list(plan.order)
+        params = [tracked.param for tracked in self.tracked]
+        ranges, views = lay_out(units, [param.detach() for param in params], plan.owners)
+        self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in slices] for slices in units]
+        places: List[List[int]] = [[] for _ in self.tracked]
+        for unit, members in enumerate(self._members):
+            for tracked in members:
+                places[tracked.index].append(unit)
+        for tracked, view in zip(self.tracked, views):
+            tracked.place(view, places[tracked.index], plan.urgency[tracked.index])
+        self._missing = [len(members) for members in self._members]
+        strategies: List[Strategy] = [self._strategy] * len(units)
+        self._second: Dict[int, int] = {}  # by unit: the number of its second half
+        self.norms, self._norms_unit, self._answers_unit = None, -1, -1
+        if plan.owners:
+            ranges, strategies = self._in_halves(plan, ranges)
+        self._units_of_second = {half: unit for unit, half in self._second.items()}
+        facts = self._facts(plan.steps(), ranges, strategies)
+        if self.unused:
+            self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
+            self._answers_unit = len(ranges)
+            # Before the norms: who clips asks first which parameters were used.
+            order.insert(order.index(self._norms_unit) if plan.owners else len(order), self._answers_unit)
+            ranges, strategies = [*ranges, self._used], [*strategies, self._strategy]
+            facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
+        self._traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
+        if self._streams is not None:
+            self._streams.settle()  # the flat buffers are there for all streams
+        self._reducer = Reducer(
+            strategies,
+            ranges,
+            order,
+            self._traffic,
+            self._landed,
+            self._waiting.fail,
+            OUTSTANDING_HALVES if plan.owners else OUTSTANDING,
+            self._streams,
+            self._written,
+        )
+
+    def _in_halves(self, plan: RoundPlan, ranges: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[Strategy]]:
+        """What is reduced in which way: the units, the second halves, and the exchange of norms."""
+        group = self._strategy.group
+        strategies: List[Strategy] = [self._strategy] * len(ranges)
+        second: List[Strategy] = []
+        free: Deque[torch.Tensor] = deque()
+        for unit, owner in enumerate(plan.owners):
+            if owner is not None:
+                self._second[unit] = len(ranges) + len(second)
+                strategies[unit] = ToOwner(self._strategy, owner, unit, free)
+                second.append(FromOwner(self._strategy, owner, self._second[unit]))
+        owners: List[Optional[int]] = [None] * len(self.tracked)
+        for members, owner in zip(self._members, plan.owners):
+            for tracked in members:
+                owners[tracked.index] = owner
+        self._unsummed = [len(tracked.units) for tracked in self.tracked]
+        self.norms, self._norms_unit = Norms(self.tracked, owners, group.rank(), group.size()), len(ranges) + len(second)
+        return [*ranges, *(ranges[unit] for unit in self._second), self.norms.unit], [*strategies, *second, AllReduce(group)]
+
+    def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor], strategies: List[Strategy]) -> List[UnitFacts]:
+        members = [*self._members, *(self._members[unit] for unit in self._second), []]
+        return [
+            UnitFacts(
+                tuple(each.index for each in some),
+                payload(strategy, unit),
+                min((each.urgency for each in some), default=len(self.tracked)),
+                max((steps.get(each.name, -1) for each in some), default=-1),
+            )
+            for some, unit, strategy in zip(members, ranges, strategies)
+        ]
+
+    def observed_rate(self) -> Optional[float]:
+        """Bytes/s of payload that the job's own collectives got, where they had nothing to wait for here."""
+        return self._reducer.observed_rate() if self._reducer is not None else None
+
+    def stop(self, patience: float) -> bool:
+        """End the threads; False if they have not ended within ``patience`` seconds."""
+        return self._reducer is None or self._reducer.stop(patience)
+
+    # -- contributions -----------------------------------------------------------------------------------------------------
+
+    def contribute(self, tracked: Tracked, gradient: List[torch.Tensor], filled: bool = False) -> None:
+        """Take this rank's gradient; its units may go when they are complete. With the guards off.
+
+        ``gradient`` is as :meth:`Tracked.take` wants it. ``filled``: backward has not contributed for this parameter, so that it waits for
+        the ranks' answers as well.
+        """
+        assert self._reducer is not None
+        if self.norms is not None and not self.count:
+            self._begin_norms(self.norms)
+        tracked.take(gradient, self._strategy.scale)
+        # The landing thread counts down from the moment in which a unit is ready.
+        tracked.contribute(self.number, filled, self._streams)
+        self.count += 1
+        for unit in tracked.units:
+            self._missing[unit] -= 1
+            if not self._missing[unit]:
+                self._reducer.ready(unit)
+
+    def _begin_norms(self, norms: Norms) -> None:
+        self.await_norms()
+        with self._waiting.condition:
+            norms.begin()
+        if not norms.mine and self._reducer is not None:
+            self._reducer.ready(self._norms_unit)  # there is nothing to wait for on this rank
+
+    def begin(self) -> None:
+        """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
+        if self.unused:
+            for tracked in self.tracked:
+                if tracked.stage == IDLE:
+                    tracked.expect()
+
+    def end(self) -> None:
+        """All that backward had to contribute has been contributed. CollectiveError if a parameter had no gradient, unless that is
+        allowed."""
+        if self.count < len(self.tracked) and not self.unused:
+            raise self._missing_gradients()
+        if self.unused:
+            self._fill()
+        self.number += 1
+        self.count = 0
+
+    def _missing_gradients(self) -> CollectiveError:
+        names = [tracked.name for tracked in self.tracked if tracked.round != self.number]
+        listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
+        return CollectiveError(
+            f"backward gave no gradient for {listed}, which other ranks wait for. If parameters are not used in every iteration, pass "
+            "find_unused_parameters=True; if backward raised an error, the job cannot continue"
+        )
+
+    def _fill(self) -> None:
+        """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
+        self.await_answers()
+        self._absent = [tracked for tracked in self.tracked if tracked.round != self.number]
+        used = torch.ones(len(self.tracked), dtype=torch.int32)
+        for tracked in self._absent:
+            self._fill_one(tracked, used)
+        self._used.copy_(used)
+        self._answered = False
+        if self._streams is not None:
+            self._streams.settle()  # it is small
+        assert self._reducer is not None
+        self._reducer.ready(self._answers_unit)
+
+    def _fill_one(self, tracked: Tracked, used: torch.Tensor) -> None:
+        if tracked.stage == STEPPING:
+            self._owner.release(tracked)
+        self.await_sum(tracked)
+        with plainly():
+            found = [tracked.param.grad] if tracked.slot == OWN or tracked.stage == IDLE else []
+            self.contribute(tracked, [each for each in found if each is not None], filled=True)
+        used[tracked.index] = int(not tracked.absent)
+
+    def _written(self, unit: int) -> None:
+        """Return when the accelerator has written all gradients of this unit into it. In the thread that starts collectives."""
+        for tracked in self._members[unit] if unit != self._answers_unit else ():
+            tracked.mark.synchronize()
+
+    # -- sums --------------------------------------------------------------------------------------------------------------
+
+    def await_answers(self) -> None:
+        """Return when the ranks' answers of the last round are there: nothing of that round is under way but sums."""
+        self._waiting.until(lambda: self._answered, lambda: "all ranks' lists of the parameters they use")
+
+    def await_norms(self) -> None:
+        """Return when the norms of the last round are there, if it is in halves."""
+        norms = self.norms
+        if norms is not None:
+            self._waiting.until(lambda: norms.there, lambda: "the norms of all gradients")
+
+    def await_sum(self, tracked: Tracked) -> None:
+        """Return when the sum of this parameter's gradients is there."""
+        if tracked.unlanded:
+            self._waiting.until(lambda: not tracked.unlanded, lambda: f"the sum of the gradients of {tracked.name!r}")
+
+    def _landed(self, unit: int) -> None:
+        """A unit, or a half of it, is reduced. In the landing thread."""
+        if self.norms is not None and unit < len(self._members):
+            self._summed_here(unit, self.norms)
+            if unit in self._second:
+                return
+        with self._waiting.condition:
+            if unit == self._norms_unit:
+                assert self.norms is not None
+                self.norms.exchanged()
+            elif unit == self._answers_unit:
+                self._answers_landed(self._used.tolist())
+            else:
+                unit = unit if unit < len(self._members) else self._units_of_second[unit]
+                self._missing[unit] = len(self._members[unit])
+                for tracked in self._members[unit]:
+                    if tracked.land():
+                        self._summed(tracked)
+            self._waiting.condition.notify_all()
+
+    def _answers_landed(self, answers: List[int]) -> None:
+        for tracked in self._absent:
+            if tracked.land(used=bool(answers[tracked.index])):
+                self._summed(tracked)
+        self._answered = True
+
+    def _summed_here(self, unit: int, norms: Norms) -> None:
+        """A unit of a round in halves has its sum on its owner. The landing thread alone reads and writes ``_unsummed``."""
+        assert self._reducer is not None
+        if unit in self._second:
+            self._reducer.ready(self._second[unit])
+        for tracked in self._members[unit]:
+            self._unsummed[tracked.index] -= 1
+            if not self._unsummed[tracked.index]:
+                self._unsummed[tracked.index] = len(tracked.units)
+                with plainly():
+                    last = norms.note(tracked)
+                if last:
+                    self._reducer.ready(self._norms_unit)
