@@ -14,19 +14,24 @@ from typing import List, Optional, Sequence, Tuple
 from .unit_sizes import CollectiveCost
 from .units import MergedUnit
 
-LATENCY = 0.002  # seconds after the first half of a unit until the second can start
+# A unit whose turn it is keeps all others waiting until it is ready. So a second half goes early only if its first half is long over, and
+# the ideal link is no faster than a real one, which seldom has something for both directions all the time.
+LATENCY = 0.015  # seconds after the first half of a unit until the second may have its turn in backward
+BOTH_WAYS = 1.8  # times the rate of all-reduces is that of halves
+AT_THE_END = 0.005  # seconds that the link is busy with second halves while the last first halves land
 
 
-def owners(sizes: Sequence[int], ranks: int) -> List[Optional[int]]:
-    """The owner of each gradient of so many bytes, for shares that are as equal as whole gradients allow; None if all ranks reduce it.
+def owners(sizes: Sequence[int], ready: Sequence[float], ranks: int) -> List[Optional[int]]:
+    """The owner of each gradient of so many bytes; None if all ranks reduce it. Of all that is ``ready`` (seconds) at any moment, the ranks
+    own about as much, so that links are busy in both directions.
 
-    >>> owners([40, 10, 30, 20], 2), owners([90, 10, 10], 2)
-    ([0, 0, 1, 1], [None, 0, 1])
+    >>> owners([40, 10, 30, 20], [0.3, 0.2, 0.1, 0.0], 2), owners([90, 10, 10], [0.0, 0.0, 0.0], 2)
+    ([0, 0, 1, 0], [None, 0, 1])
     """
     share = sum(sizes) / ranks
     loads = [0] * ranks
     found: List[Optional[int]] = [None] * len(sizes)
-    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+    for index in sorted(range(len(sizes)), key=lambda index: (ready[index], -sizes[index], index)):
         if sizes[index] <= share:
             found[index] = owner = min(range(ranks), key=loads.__getitem__)
             loads[owner] += sizes[index]
@@ -35,7 +40,7 @@ def owners(sizes: Sequence[int], ranks: int) -> List[Optional[int]]:
 
 def order_of_halves(units: Sequence[MergedUnit], owned: Sequence[bool], cost: CollectiveCost) -> List[int]:
     """The order in which all ranks start the halves of ``units``: whenever a link of this cost is free, the most urgent first half that is
-    ready goes, and without one, the most urgent second half.
+    ready goes, and without one, the most urgent second half whose first half is over.
 
     The first half of unit k is k. The second halves, of the ``owned`` ones, have the next numbers in the order of the units. The last
     number stands for the exchange of norms, which comes once all first halves have started.
@@ -47,7 +52,7 @@ def order_of_halves(units: Sequence[MergedUnit], owned: Sequence[bool], cost: Co
     [1, 0, 3, 2]
     """
     second = dict(zip((unit for unit, one in enumerate(owned) if one), range(len(units), 2 * len(units))))
-    half = cost._replace(rate=2 * cost.rate)
+    half = cost._replace(rate=BOTH_WAYS * cost.rate)
     coming = sorted(range(len(units)), key=lambda index: units[index].ready, reverse=True)
     ready: List[Tuple[int, int]] = []
     summed: List[Tuple[float, int]] = []  # when the second half of a unit can start
@@ -63,7 +68,8 @@ def order_of_halves(units: Sequence[MergedUnit], owned: Sequence[bool], cost: Co
             index = heapq.heappop(summed)[1]
             heapq.heappush(told, (units[index].urgency, index))
 
-    while coming or ready:
+    end = math.inf  # of what goes before the exchange of norms
+    while coming or ready or (told and clock < end):
         pass_to(clock)
         if ready:
             index = heapq.heappop(ready)[1]
@@ -71,6 +77,8 @@ def order_of_halves(units: Sequence[MergedUnit], owned: Sequence[bool], cost: Co
             clock += (half if owned[index] else cost).seconds(units[index].bytes)
             if owned[index]:
                 heapq.heappush(summed, (clock + LATENCY, index))
+            if not coming and not ready:
+                end = clock + AT_THE_END
         elif told:
             index = heapq.heappop(told)[1]
             order.append(second.pop(index))

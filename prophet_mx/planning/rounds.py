@@ -77,7 +77,7 @@ class RoundPlanner:
         if not ranks:
             units = partition(self._members(urgency, ready), sizes, cost.rate)
             return RoundPlan(units, static_order(units, cost), urgency, cost, profile)
-        owned = owners([each.bytes for each in self._parameters], ranks)
+        owned = owners([each.bytes for each in self._parameters], ready, ranks)
         units = partition(self._members(urgency, ready, owned), sizes, cost.rate)
         by_unit = [owned[unit.slices[0].gradient] for unit in units]
         order = order_of_halves(units, [owner is not None for owner in by_unit], cost)

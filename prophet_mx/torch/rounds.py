@@ -7,8 +7,7 @@ between rounds. :class:`~prophet_mx.torch.reducer.Reducer` starts the collective
 In a round *in halves* (planning/owners.py) most units take two collectives, of which the first brings the sum to one rank only.
 """
 
-from collections import deque
-from typing import Callable, Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -65,6 +64,7 @@ class Rounds:
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
         self.norms: Optional[Norms] = None  # of a round in halves
+        self._tags = 0  # of halves, in all plans so far
         self._reducer: Optional[Reducer] = None
 
     def install(self, plan: RoundPlan) -> None:
@@ -116,12 +116,13 @@ class Rounds:
         group = self._strategy.group
         strategies: List[Strategy] = [self._strategy] * len(ranges)
         second: List[Strategy] = []
-        free: Deque[torch.Tensor] = deque()
+        base, self._tags = self._tags, self._tags + 2 * len(ranges)
         for unit, owner in enumerate(plan.owners):
             if owner is not None:
                 self._second[unit] = len(ranges) + len(second)
-                strategies[unit] = ToOwner(self._strategy, owner, unit, free)
-                second.append(FromOwner(self._strategy, owner, self._second[unit]))
+                half = FromOwner(self._strategy, owner, base + self._second[unit])
+                strategies[unit] = ToOwner(self._strategy, owner, base + unit, half)
+                second.append(half)
         owners: List[Optional[int]] = [None] * len(self.tracked)
         for members, owner in zip(self._members, plan.owners):
             for tracked in members:

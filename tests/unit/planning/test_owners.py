@@ -12,9 +12,9 @@ COST = CollectiveCost(0.0005, 1e8)
 SIZES = st.lists(st.integers(0, 10**7), min_size=1, max_size=30)
 
 
-@given(SIZES, st.integers(2, 5))
-def test_shares_are_as_equal_as_whole_gradients_allow(sizes, ranks):
-    found = owners(sizes, ranks)
+@given(SIZES, st.integers(2, 5), st.randoms())
+def test_shares_are_as_equal_as_whole_gradients_allow(sizes, ranks, random):
+    found = owners(sizes, [random.random() for _ in sizes], ranks)
     loads = [sum(size for size, owner in zip(sizes, found) if owner == rank) for rank in range(ranks)]
     owned = [size for size, owner in zip(sizes, found) if owner is not None]
     assert max(loads) - min(loads) <= max(owned, default=0)
