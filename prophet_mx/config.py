@@ -94,6 +94,8 @@ class Config:
     lead : unanswered bytes above which this worker waits for the others, None to derive it from the link.
     profile : file to read the profile from, if it exists; rank 0 also keeps it there. None for none.
     warmup : iterations whose ready times make the first profile.
+    clipping : with PyTorch, of gradients that are clipped by their norm: ``overlap``: most of their sums travel beside the next forward;
+        ``wait``: each iteration waits for all.
     fallback : with PyTorch, ``auto``: go on as plain DistributedDataParallel if the first hundred iterations show that this is faster;
         ``off``: never.
     compress : with PyTorch, as what floating-point gradients travel: ``bf16`` or ``fp16``; None for what they are.
@@ -136,6 +138,7 @@ class Config:
     )
     warmup: int = _setting(3, _count(1, 1000), "a whole number from 1 to 1000 (iterations)")
     compress: Optional[str] = _setting(None, _off(_choice(*COMPRESSED)), "'off', " + ", ".join(COMPRESSED))
+    clipping: str = _setting("wait", _choice("wait", "overlap"), "'wait' (for all sums), or 'overlap' (sums travel in halves)")
     fallback: str = _setting("auto", _choice("auto", "off"), "'auto' (as the first hundred iterations show), or 'off'")
     log_level: Optional[str] = _setting(
         None, _auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)

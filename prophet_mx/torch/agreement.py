@@ -59,7 +59,7 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
     mine = [
         (each.name, tuple(each.param.shape), tuple(each.param.stride()), str(each.param.dtype), each.param.device.type) for each in tracked
     ]
-    about = (config.policy, config.unit, config.warmup, config.compress, config.fallback, *settings)
+    about = (config.policy, config.unit, config.warmup, config.compress, config.clipping, config.fallback, *settings)
     every: List[Any] = [None] * group.size()
     dist.all_gather_object(every, (about, mine), group=group)
     for rank, (other, params) in enumerate(every):
@@ -137,7 +137,8 @@ class Planning:
     def __init__(self, group: dist.ProcessGroup, strategy: Strategy, tracked: Sequence[Tracked], config: Config) -> None:
         self._group, self._strategy, self._device = group, strategy, tracked[0].param.device
         kinds = {each.param.dtype.is_complex or each.param.device.type != "cpu" for each in tracked}
-        self._can_halve = kinds == {False} and dist.get_backend(group) == "gloo" and group.size() > 1
+        able = kinds == {False} and dist.get_backend(group) == "gloo" and group.size() > 1
+        self._can_halve = able and config.clipping == "overlap"
         wire = [strategy.itemsize(each.param.dtype) for each in tracked]
         parameters = [
             Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device))

@@ -84,7 +84,7 @@ def test_all_other_settings_are_a_workers_own(rank, tmp_path):
     }
     outputs, results = by_rank(*(f"{rank}:PROPHET_{name.upper()}={value}" for name, value in local.items()), env={"PROPHET_UNIT": "3000"})
     shared = {"policy", "unit", "groups", "bandwidth", "message_cost", "warmup"}
-    of_pytorch = {"compress", "fallback"}
+    of_pytorch = {"clipping", "compress", "fallback"}
     assert {field.name for field in dataclasses.fields(Config)} == {*local, *shared, *of_pytorch}
     assert all(told(output) == [] for output in outputs)
     assert [result[:2] for result in results] == 2 * [["prophet", str(IN_FOURS * ITERATIONS)]]

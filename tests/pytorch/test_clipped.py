@@ -37,6 +37,10 @@ def clipped(model, limit=LIMIT, **options):
     return clip_grad_norm_(model.parameters(), limit, **options)
 
 
+def overlapping():
+    return [make(clipping="overlap") for make in METHODS.values()]
+
+
 OPTIMIZERS = {
     "SGD": lambda params: optim.SGD(params, lr=0.1, momentum=0.9),
     "AdamW": lambda params: optim.AdamW(params, lr=0.01),
@@ -57,7 +61,7 @@ def test_bit_for_bit(name, foreach):
             optimizer.step()
         expect_halves(method)
 
-    same(training)
+    same(training, *overlapping())
 
 
 @on_ranks(2, timeout=120)
@@ -81,7 +85,7 @@ def test_other_types_of_numbers():
             optimizer.step()
         expect_halves(method)
 
-    same(training)
+    same(training, *overlapping())
 
 
 # --- what a program does with gradients besides ---
@@ -208,7 +212,7 @@ def test_whatever_a_program_does_with_gradients(way):
             optimizer.step()
         expect_halves(method)
 
-    same(training)
+    same(training, *overlapping())
 
 
 @pytest.mark.parametrize("set_to_none", [True, False])
@@ -227,7 +231,7 @@ def test_accumulated_gradients(set_to_none):
                 optimizer.step()
                 optimizer.zero_grad(set_to_none)
 
-    same(training)
+    same(training, *overlapping())
 
 
 @on_ranks(2, timeout=120)
@@ -251,7 +255,7 @@ def test_unused_parameters():
             optimizer.step()
         expect_halves(method)
 
-    same(training)
+    same(training, *overlapping())
 
 
 @pytest.mark.parametrize("hook", [bf16_compress_hook, fp16_compress_hook], ids=lambda hook: hook.__name__)
@@ -275,7 +279,7 @@ def test_16_bits_on_the_wire(hook):
 
     expected = run(training, Hooked())
     compress = hook.__name__.split("_")[0]
-    for method in (Scheduled(compress=compress), ScheduledDDP(compress=compress)):
+    for method in (Scheduled(compress=compress, clipping="overlap"), ScheduledDDP(compress=compress, clipping="overlap")):
         assert_equal(expected, run(training, method), f"{type(method).__name__} {method.options}")
 
 
@@ -307,7 +311,7 @@ def no_more_bytes_and_equal_weights():
     for clip in (False, True):
         torch.manual_seed(0)
         model = nn.Sequential(*[nn.Linear(120, 120) for _ in range(6)])
-        optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), warmup=2, unit=20_000)
+        optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), warmup=2, unit=20_000, clipping="overlap")
         sent[clip] = torch.tensor(float(reduced_bytes(model, optimizer, batches(3 * ITERATIONS, 4, 120), clip)))
         dist.all_reduce(sent[clip])
         flat = torch.cat([param.detach().reshape(-1) for param in model.parameters()])
@@ -332,7 +336,7 @@ def test_a_job_that_begins_to_clip_and_ends_it():
                 expect_halves(method)
         expect_halves(method, False)
 
-    same(training, Scheduled(fallback="off"), ScheduledDDP(fallback="off"))
+    same(training, Scheduled(fallback="off", clipping="overlap"), ScheduledDDP(fallback="off", clipping="overlap"))
 
 
 @on_ranks(2)
@@ -354,14 +358,14 @@ def test_one_rank_reads_what_the_others_do_not():
                     model.state_dict()
             yield None
 
-        run(training, make())
+        run(training, make(clipping="overlap"))
 
 
 @on_ranks(2)
 def test_step_does_not_wait_for_the_second_halves():
     """Of the last layers: forward begins meanwhile."""
     model = nn.Sequential(*[nn.Linear(60, 60) for _ in range(20)])
-    method = Scheduled()
+    method = Scheduled(clipping="overlap")
     method.slow = 0.003
     seen = []
 

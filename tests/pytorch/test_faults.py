@@ -44,7 +44,7 @@ def until_the_fault(what, iteration, told, clip=False):
     """Train, and clip gradients if ``clip``; on rank 1, ``what`` happens in the middle of backward of this iteration. Returns on the others
     how long their last step took, and the error that it ended with."""
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
-    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=2, stall_abort=ABORT)
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=2, stall_abort=ABORT, clipping="overlap")
     for place, batch in enumerate(batches(50, 4, WIDTH)):
         if place == iteration and dist.get_rank() == 1:
             model[1].register_full_backward_hook(lambda *_: kill(what, told))

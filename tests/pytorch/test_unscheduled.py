@@ -70,7 +70,7 @@ def directly(model, optimizer, batch):
 
 WAYS = {
     "plain": (plain, None, None),
-    "clipped": (clipped, None, None),
+    "clipped": (clipped, None, "gradients were read before step"),
     "clipped by another norm": (clipped_by_another_norm, None, "gradients were read before step"),
     "averaged": (averaged, None, "weights were read between step"),
     "synchronized": (synchronized, None, "weights were read between step"),

@@ -103,6 +103,7 @@ WRONG = [
     ("bandwidth", "nan", "80 kbit/s to 8 Tbit/s"),
     ("groups", "on", "'auto'"),
     ("fallback", "on", "'auto'"),
+    ("clipping", "never", "'overlap'"),
     ("compress", "int8", "'off', bf16, fp16"),
     ("message_cost", "often", "200us"),
     ("message_cost", "0", "0.1us to 1s"),
