@@ -284,8 +284,8 @@ class Tracked:
 
     def read_grad(self, clips: bool = False) -> Optional[torch.Tensor]:
         """What the program gets as ``grad``. ``clips``: it is ``clip_grad_norm_`` that reads it."""
-        if self.stage == STEPPING or self.slot == OWN:
-            self._asked().fill()
+        if self._owner is not None and (self.stage == STEPPING or self.slot == OWN):
+            self._owner.fill()
         if self.slot == CLEARED:
             return None
         if self.stage == STEPPING:
