@@ -47,13 +47,12 @@ def test_gradients_of_an_operation_are_ready_together():
 def test_predictions_are_near_what_was_measured():
     """Jobs with emulated devices, in which all ranks are alike; a method's name there is that here."""
     times, goodput = defaultdict(list), {}
-    for question in ("pytorch", "pytorch-long"):
-        with open(Files.published(question).data, encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                alike = row["kind"] == "device" and "slow" not in row["cell"] and "jitter" not in row["cell"]
-                if alike and row["time_ms"] and row["method"] in ("ddp", "ddp-2MB", "scheduled"):
-                    times[row["cell"], row["method"]].append(float(row["time_ms"]) / 1e3)
-                    goodput[row["cell"]] = float(row["goodput_gbit"]) * 1e9 / 8
+    with open(Files.published("pytorch").data, encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            alike = row["kind"] == "device" and "slow" not in row["cell"] and "jitter" not in row["cell"]
+            if alike and row["time_ms"] and row["method"] in ("ddp", "ddp-2MB", "scheduled"):
+                times[row["cell"], row["method"]].append(float(row["time_ms"]) / 1e3)
+                goodput[row["cell"]] = float(row["goodput_gbit"]) * 1e9 / 8
     errors = []
     for (text, method), measured in times.items():
         cell = RingCell.parse(text, "device")
