@@ -60,10 +60,10 @@ class WrappedStore(KVStore):
         self._config, notes = Config.read(**settings)
         if self._config.compress is not None:
             raise ConfigError(not_allowed(f"compress={self._config.compress!r}", "'off'; use set_gradient_compression()", " for MXNet"))
-        if self._config.fallback != Config.fallback:
-            raise ConfigError(
-                not_allowed(f"fallback={self._config.fallback!r}", f"{Config.fallback!r}", ", as it has no effect with MXNet")
-            )
+        for setting in ("fallback", "clipping"):
+            value, only = getattr(self._config, setting), getattr(Config, setting)
+            if value != only:
+                raise ConfigError(not_allowed(f"{setting}={value!r}", f"{only!r}", ", as it has no effect with MXNet"))
         set_up_logging(self._config)
         if isinstance(kv, WrappedStore):
             if not kv.automatic or kv._mode not in (Mode.PLAIN, Mode.UNMET):

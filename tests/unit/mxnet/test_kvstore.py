@@ -21,9 +21,18 @@ def test_a_local_store_passes_through_and_says_so_once(caplog):
     ]
 
 
-def test_a_setting_of_pytorch_alone_is_refused():
-    with pytest.raises(ConfigError, match="compress='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"):
-        ScheduledKVStore(mx.kv.create("local"), compress="bf16")
+@pytest.mark.parametrize(
+    "setting, value, words",
+    [
+        ("compress", "bf16", "compress='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"),
+        ("clipping", "overlap", "clipping='overlap' is not allowed, as it has no effect with MXNet; allowed: 'wait'"),
+        ("fallback", "off", "fallback='off' is not allowed, as it has no effect with MXNet; allowed: 'auto'"),
+    ],
+)
+def test_a_setting_of_pytorch_alone_is_refused(setting, value, words):
+    with pytest.raises(ConfigError) as caught:
+        ScheduledKVStore(mx.kv.create("local"), **{setting: value})
+    assert words in str(caught.value)
 
 
 def test_a_store_that_could_not_agree_never_sends_a_gradient(monkeypatch):
