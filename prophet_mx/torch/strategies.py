@@ -150,6 +150,17 @@ class _Half:
         """See :class:`Strategy`."""
         return self._whole.itemsize(dtype)
 
+    def finish(self, unit: torch.Tensor, work: Any) -> None:
+        """See :class:`Strategy`."""
+        carrier, works = work
+        for each in works:
+            each.wait()
+        self._arrived(unit, carrier)
+
+    def _arrived(self, unit: torch.Tensor, carrier: torch.Tensor) -> None:
+        """What this rank had to send and receive for the half is over."""
+        raise NotImplementedError
+
     def _received(self) -> List[Any]:
         """What was asked for, once."""
         asked, self._asked = self._asked, []
@@ -170,11 +181,7 @@ class FromOwner(_Half):
             return carrier, [self._group.send([carrier], rank, self._tag) for rank in self._others]
         return carrier, self._received()
 
-    def finish(self, unit: torch.Tensor, work: Any) -> None:
-        """See :class:`Strategy`."""
-        carrier, works = work
-        for each in works:
-            each.wait()
+    def _arrived(self, unit: torch.Tensor, carrier: torch.Tensor) -> None:
         if not self._owned:
             self._whole.unpack(unit, carrier)
 
@@ -201,11 +208,7 @@ class ToOwner(_Half):
             self._ask(carrier)
         return carrier, self._received()
 
-    def finish(self, unit: torch.Tensor, work: Any) -> None:
-        """See :class:`Strategy`."""
-        carrier, works = work
-        for each in works:
-            each.wait()
+    def _arrived(self, unit: torch.Tensor, carrier: torch.Tensor) -> None:
         if not self._owned:
             self._second.ask(carrier)
             return
