@@ -38,6 +38,7 @@ class Runner:
     def __init__(self, options: argparse.Namespace) -> None:
         self.root: Path = options.root
         self.quick: bool = options.quick
+        self.lock: Optional[Path] = options.lock
         self.scratch = (ROOT / "benchmarks" / "scratch" if self.root == ROOT else self.root) / "all"
         self.results = self.root / "benchmarks" / "results"
         self._pythons = {"": sys.executable, "torch": options.torch, "cuda": options.cuda}
@@ -66,6 +67,8 @@ class Runner:
     def _run(self, question: Question, *more: str) -> int:
         words = [*more, "--name", question.name, "--results", str(self.scratch), "--publish", question.name]
         words += ["--published", str(self.results)]
+        if self.lock is not None and question.module in publish.COMPARISONS:
+            words += ["--lock", str(self.lock)]
         if self.quick:
             words += QUICK.get(question.module, QUICK_COMPARISON)
         command = [self._pythons[question.needs], "-m", *self._command(question), *words]
@@ -109,6 +112,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), metavar="QUESTION", help="only these")
     parser.add_argument("--again", action="store_true", help="forget what an interrupted run has measured")
     parser.add_argument("--quick", action="store_true", help="one round of three iterations of the first cells, to try it out")
+    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs, so that other work can take turns")
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout whose results and pages are written (default: this one)")
     for name in ("torch", "cuda"):
         python = ROOT / f".venv-{name}" / "bin" / "python"

@@ -105,7 +105,8 @@ PARTS = {
     "prophet-icpp21": "the paper's rule",
 }
 RINGS = tuple(f"{model},ranks=2,rho=1,compute=0.15,rate=1Gbit,ready=steps" for model in ("resnet50_v1", "vgg16"))
-DDP = ("ddp", "ddp-1MB", "ddp-4MB", "ddp-clip-4MB", "ddp-bf16-4MB", "scheduled", "scheduled-clip", "scheduled-bf16")
+OVERLAP = "scheduled-clip:PROPHET_CLIPPING=overlap"
+DDP = ("ddp", "ddp-1MB", "ddp-4MB", "ddp-clip-4MB", "ddp-bf16-4MB", "scheduled", "scheduled-clip", OVERLAP, "scheduled-bf16")
 # Of full size, as far as two cores carry them: VGG-16 takes 40 s a job and more.
 FULL_SIZE = ("resnet50_v1,batch=128,device=v100,script=gluon,rate=4Gbit", "bert_6_384,batch=256,device=v100,script=transformer,rate=5Gbit")
 PAPER = tuple(f"{model},batch=64,device=m60,script=gluon,rate=2Gbit" for model in ("resnet50_v1", "inceptionv3"))
@@ -189,10 +190,11 @@ _FOUND = (
     Question(
         "pytorch",
         "with PyTorch: DistributedDataParallel as shipped, tuned, with clipping and with 16 bits, and ScheduledOptimizer?",
-        9,
+        10,
         "collectives",
         (*_cells(*RINGS), "--kinds", "device", *_methods(*DDP), *SOME),
         PYTORCH,
+        {OVERLAP: "scheduled-clip, overlap"},
         needs="torch",
     ),
     Question(
