@@ -1,7 +1,8 @@
 """Whether this job is faster with the schedule or with DistributedDataParallel alone: it tries both, and goes on with the faster.
 
 A *turn* is BLOCK scheduled iterations, then as many in which DistributedDataParallel reduces. The first SETTLING of each are not counted:
-pipelines fill, and DistributedDataParallel may arrange its buckets. It is faster if it was so in every turn, and by MARGIN in all.
+pipelines fill, and DistributedDataParallel may arrange its buckets. It is faster if it was so in each of TURNS turns, and by MARGIN in all.
+So the first turn that the schedule wins is the last one.
 """
 
 import logging
@@ -24,7 +25,7 @@ SETTLING = 2  # iterations
 TURNS = 2
 MARGIN = 0.01
 
-RUNNING, PAUSE, RESUME, DECIDE = "goes on", "DistributedDataParallel's block begins", "the next turn begins", "all turns are over"
+RUNNING, PAUSE, RESUME = "goes on", "DistributedDataParallel's block begins", "the turn is over"
 
 
 class Times(NamedTuple):
@@ -33,10 +34,13 @@ class Times(NamedTuple):
     scheduled: List[float]
     ddp: List[float]
 
+    def ddp_won(self) -> bool:
+        """Whether it was faster in each of these turns."""
+        return all(ddp < scheduled for scheduled, ddp in zip(self.scheduled, self.ddp))
+
     def ddp_is_faster(self) -> bool:
         """See the top of this file."""
-        won = all(ddp < scheduled for scheduled, ddp in zip(self.scheduled, self.ddp))
-        return won and median(self.ddp) < (1 - MARGIN) * median(self.scheduled)
+        return self.ddp_won() and median(self.ddp) < (1 - MARGIN) * median(self.scheduled)
 
 
 class Turns:
@@ -55,8 +59,6 @@ class Turns:
             self._blocks[-1].append(seconds)
         if self._left > 0:
             return RUNNING
-        if len(self._blocks) == 2 * TURNS:
-            return DECIDE
         self._blocks.append([])
         self._left = BLOCK
         if len(self._blocks) == 1:
@@ -64,8 +66,8 @@ class Turns:
         return RESUME if len(self._blocks) % 2 else PAUSE
 
     def times(self) -> Times:
-        """Of this rank."""
-        medians = [median(block[SETTLING:]) for block in self._blocks]
+        """This rank's, of the turns that are over."""
+        medians = [median(block[SETTLING:]) for block in self._blocks if len(block) == BLOCK]
         return Times(medians[::2], medians[1::2])
 
 
@@ -96,11 +98,11 @@ class Trial:
             self._exchange.finish()
             self._model.pause(self._config)
         elif what == RESUME:
+            times = self._agreed(self._turns.times())
             self._model.resume()
-        elif what == DECIDE:
-            self.times, self._turns = self._agreed(self._turns.times()), None
-            self._model.resume()
-            return self._decided(self.times)
+            if len(times.ddp) == TURNS or not times.ddp_won():
+                self.times, self._turns = times, None
+                return self._decided(times)
         return False
 
     def _agreed(self, mine: Times) -> Times:
@@ -110,7 +112,7 @@ class Trial:
         with self._exchange.waiting.blocked("the other ranks' times of an iteration"):
             dist.all_reduce(seconds, dist.ReduceOp.MAX, group=self._control)
         every = seconds.tolist()
-        return Times(every[:TURNS], every[TURNS:])
+        return Times(every[: len(mine.scheduled)], every[len(mine.scheduled) :])
 
     def _decided(self, times: Times) -> bool:
         figures = 1e3 * median(times.scheduled), 1e3 * median(times.ddp)

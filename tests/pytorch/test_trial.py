@@ -10,7 +10,7 @@ from torch import nn, optim
 from torch.nn.parallel import DistributedDataParallel
 
 from prophet_mx.torch import trial
-from prophet_mx.torch.trial import AFTER, BLOCK, DECIDE, PAUSE, RESUME, RUNNING, SETTLING, TURNS, Times, Turns
+from prophet_mx.torch.trial import AFTER, BLOCK, PAUSE, RESUME, RUNNING, SETTLING, TURNS, Times, Turns
 from support.ranks import on_ranks
 from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, step
 
@@ -29,7 +29,7 @@ def test_blocks_take_turns_and_the_first_iterations_of_each_do_not_count():
         AFTER + BLOCK: PAUSE,
         AFTER + 2 * BLOCK: RESUME,
         AFTER + 3 * BLOCK: PAUSE,
-        AFTER + 4 * BLOCK: DECIDE,
+        AFTER + 4 * BLOCK: RESUME,
     }
     times = turns.times()
     assert times.scheduled == pytest.approx([2.0, 2.2]) and times.ddp == pytest.approx([1.1, 1.3])
@@ -69,7 +69,7 @@ class Tried(ScheduledDDP):
         wrapped = super().wrap(model, optimizer, **ddp)
         held = self.optimizer._trial
         if held is not None:
-            held._agreed = lambda mine: Times([2.0] * TURNS, [1.0 if self.faster else 3.0] * TURNS)
+            held._agreed = lambda mine: Times([2.0] * len(mine.ddp), [1.0 if self.faster else 3.0] * len(mine.ddp))
         return wrapped
 
     def check(self):
@@ -115,11 +115,19 @@ def test_two_ranks_bit_for_bit(bucket_view):
         assert method.seen["scheduled_seconds"] == 2.0 and method.seen["ddp_seconds"] == (1.0 if faster else 3.0)
 
 
-def training(method):
+def training(method, iterations=ITERATIONS):
     model = net()
     forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
-    for batch in batches(ITERATIONS, 4, 7):
+    for batch in batches(iterations, 4, 7):
         yield step(forward, optimizer, batch)
+
+
+@on_ranks(2, timeout=120)
+def test_the_first_turn_that_the_schedule_wins_is_the_last():
+    for faster in (False, True):
+        method = Tried(faster)
+        run(lambda each: training(each, OVER - BLOCK), method)  # the second turn is not over
+        assert ("scheduled_seconds" in method.seen) == (not faster) and method.seen["policy"] == "prophet"
 
 
 class Adopted(Tried):
