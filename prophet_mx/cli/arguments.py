@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Callable, List, Optional, Sequence, TypeVar
 
-from ..errors import ProphetError, not_allowed
+from ..errors import ProphetError, meant, not_allowed
 from ..machine import MAX_PORT
 from ..quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 
@@ -81,7 +81,7 @@ def choice(names: Sequence[str]) -> Callable[[str], str]:
 
     def convert(text: str) -> str:
         if text not in names:
-            raise argparse.ArgumentTypeError(not_allowed(repr(text), ", ".join(names)))
+            raise argparse.ArgumentTypeError(not_allowed(repr(text), ", ".join(names)) + meant(text, names))
         return text
 
     return convert

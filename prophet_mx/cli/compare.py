@@ -18,7 +18,7 @@ from .job import add_job_options, planner
 LINES = 10  # iterations between two lines of statistics, of which the times are read
 LINE = re.compile(r"iterations (\d+) to (\d+): ([\d.]+) ms each")
 PATIENCE = 60.0  # seconds without a time after which a line says how to get one
-HOW = "the script must use ScheduledKVStore, or --schedule be given"
+HOW = "the script must make a dist_sync store, and wrap it in ScheduledKVStore; --schedule wraps it without a change"
 SAME = 0.02  # share of an iteration's time: smaller differences are called none
 
 HELP = "run a job in turns plain and scheduled, and say which is faster"
@@ -28,15 +28,20 @@ example, two workers and one server on this machine:
   prophet-mx compare -n 2 -s 1 -- python train.py --kv-store dist_sync
 
 example, on two hosts, with a script that does not use prophet_mx:
-  prophet-mx compare -H gpu1:4,gpu2:4 --schedule -- python train.py
+  prophet-mx compare -H gpu1:4,gpu2:4 --gpus-per-worker 1 --schedule -- python train.py
 
-Each turn starts the whole job twice, once with PROPHET_POLICY=off and once with the policy, and
-ends it when every worker has done enough iterations. The order changes from turn to turn. The
-times are those of the log (PROPHET_LOG_EVERY), so the script must use ScheduledKVStore, or
---schedule be given, and must not set the policy itself. Its iterations should be alike: leave out
-evaluation. It should write no checkpoints, or be able to begin anew: it is started several times
-with the same arguments. The network must be the one that the job will use: on one machine alone
-there is next to nothing to gain.
+Each turn starts the whole job twice, once with plain dist_sync (PROPHET_POLICY=off) and once with
+the policy. A run ends when every worker has done enough iterations. The order changes from turn
+to turn. --timeout limits each run.
+
+What COMMAND has to do:
+- Wrap its store in ScheduledKVStore, or be started with --schedule. The times are those of the
+  log (PROPHET_LOG_EVERY). The script must not set the policy itself.
+- Train for at least --warmup + --iterations iterations that are alike: leave out evaluation.
+- Write no checkpoints, or be able to begin anew. It is started several times with the same
+  arguments.
+
+Use the network that the job will have. On one machine alone there is next to nothing to gain.
 
 exit codes:
   0  the comparison is complete, whatever its result
@@ -62,17 +67,17 @@ class IterationTimes:
     def __init__(self, workers: Sequence[str], warmup: int, iterations: int) -> None:
         self._warmup, self._needed = warmup, iterations
         self._found: Dict[str, List[Tuple[int, float]]] = {label: [] for label in workers}  # (iterations, ms)
+        self.last = 0  # iteration of which any worker has told
 
     def sink(self, label: str, text: str, final: bool) -> None:
         """A line of output, as a :data:`~prophet_mx.launcher.console.Sink` has it."""
         match = LINE.search(text) if final and label in self._found else None
-        if match and int(match.group(1)) >= self._warmup:
-            self._found[label].append((int(match.group(2)) - int(match.group(1)), float(match.group(3))))
-
-    @property
-    def any(self) -> bool:
-        """Whether a worker has told of an iteration that counts."""
-        return any(self._found.values())
+        if not match:
+            return
+        first, last = int(match.group(1)), int(match.group(2))
+        self.last = max(self.last, last)
+        if first >= self._warmup:
+            self._found[label].append((last - first, float(match.group(3))))
 
     def enough(self) -> bool:
         """Whether every worker has told of as many iterations as are needed."""
@@ -94,6 +99,20 @@ def verdict(plain: Sequence[float], scheduled: Sequence[float], policy: str) -> 
         return f"No difference can be told: an iteration takes {shown}."
     change = f"{before / after:.2f} times as fast" if after < before else f"{after / before:.2f} times as slow"
     return f"Scheduling makes this job {change}: an iteration takes {shown}."
+
+
+def no_times(times: IterationTimes, warmup: int) -> str:
+    """Why a run has given no times, and what to do about it."""
+    if times.last:
+        return (
+            f"ended after about {times.last} iterations, but times count from iteration {warmup + LINES} on: train for longer, or set "
+            "a smaller --warmup"
+        )
+    return f"ended, and its log has no times of iterations: {HOW}. A job of fewer than {LINES} iterations is too short"
+
+
+def _named(policy: str) -> str:
+    return "plain dist_sync" if policy == OFF else f"policy {policy}"
 
 
 def _range(seconds: Sequence[float]) -> str:
@@ -136,20 +155,16 @@ def _measured(arguments: argparse.Namespace, policy: str, turn: str) -> float:
     def enough() -> bool:
         if reminders and time.monotonic() >= reminders[0]:
             reminders.clear()
-            if not times.any:
+            if not times.last:
                 console(LAUNCHER, f"no times of iterations so far: {HOW}", True)
         return times.enough()
 
     result = run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=sink, capture=False, signals=True, until=enough)
     if result.exit_code:
-        print(f"prophet-mx compare: error: the job with {policy} failed: {result.reason}", file=sys.stderr)
+        print(f"prophet-mx compare: error: the job with {_named(policy)} failed: {result.reason}", file=sys.stderr)
         return 0.0
     if not times.seconds:
-        print(
-            f"prophet-mx compare: error: the job with {policy} ended before iteration {arguments.warmup + LINES}, or wrote no times: "
-            f"{HOW}; or train for longer, or set a smaller --warmup",
-            file=sys.stderr,
-        )
+        print(f"prophet-mx compare: error: the job with {_named(policy)} {no_times(times, arguments.warmup)}", file=sys.stderr)
         return 0.0
     console(LAUNCHER, f"{turn}, policy {policy}: {_ms(times.seconds)} per iteration", True)
     return times.seconds

@@ -42,7 +42,7 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
         help="wrap every dist_sync store that COMMAND creates in a ScheduledKVStore, without a change to the script",
     )
     add("--gpus-per-worker", type=whole(MAX_GPUS), metavar="N", help="give each worker N GPUs of its host for itself")
-    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time, restarts included (default: never)")
+    add("--timeout", type=duration, metavar="SECONDS", help="end the job after this time (default: never)")
     add(
         "--grace",
         type=duration,

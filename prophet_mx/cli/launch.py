@@ -54,7 +54,8 @@ ends, fails or is interrupted, and when the launcher or the connection dies.
 With --restarts, the job starts again from the beginning of COMMAND if it ended with 75,
 or if it lost a process because a signal killed it or its ssh connection failed. Each
 restart uses another port unless --port names one. COMMAND must find its own newest
-checkpoint; the scripts of the examples do so with --load-epoch auto.
+checkpoint; the scripts of the examples do so with --load-epoch auto. --timeout covers
+all starts together.
 
 --gpus-per-worker N sets CUDA_VISIBLE_DEVICES for the workers of each host: the first
 worker sees GPUs 0 to N-1, the second the next N, and each counts its own GPUs from 0. If

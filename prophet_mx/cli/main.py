@@ -20,9 +20,11 @@ from ..runtime import EXIT_USAGE
 COMMANDS = ("doctor", "predict", "launch", "compare", "report", "simulate")  # in the order in which a new user needs them
 
 _EPILOG = """\
-examples:
+examples: check a machine, predict what a job would gain, run it, and measure what it gains
+  prophet-mx doctor
   prophet-mx predict --model vgg16 --compute 250ms --bandwidth 10Gbit --workers 8
   prophet-mx launch -n 2 -s 1 -- python train.py
+  prophet-mx compare -n 2 -s 1 -- python train.py
 
 'prophet-mx COMMAND --help' explains each command."""
 
@@ -59,7 +61,7 @@ def parser() -> Parser:
     """The parser of ``prophet-mx`` with all its subcommands."""
     top = Parser(
         prog="prophet-mx",
-        description="Tools for distributed training scheduled by prophet_mx.",
+        description="Commands for training jobs whose gradients prophet_mx schedules.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

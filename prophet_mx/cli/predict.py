@@ -27,10 +27,10 @@ example, a profile that a job saved with PROPHET_PROFILE=job.json, at two bandwi
 The words:
   rho    time to send an iteration's gradients / time to compute it; scheduling helps most near 1
   stall  the part of an iteration in which a worker waits for the network and computes nothing
-  gain   how much faster an iteration is than with plain dist_sync. A gain below {MARGIN:.0%} counts as
-         none: most predictions are wrong by less, and single ones by up to {WORST:.0%}
-  server how many times its share the busiest server carries. A whole gradient is on one server, so
-         that scheduling can help even where rho is small
+  gain   how many times as fast an iteration is as with plain dist_sync. A gain below {MARGIN:.0%} counts as
+         none: most predictions are wrong by less, and the worst ones by up to {WORST:.0%}
+  server how many times its share the busiest server carries. MXNet keeps a small gradient whole, on one
+         server. So one link can be full while rho is small, and then scheduling helps
 
 {EXPLAINED}
 

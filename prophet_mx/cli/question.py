@@ -34,12 +34,13 @@ profile records when gradients become ready, but not how long forward takes. Wit
 the compute time is estimated from the profile's steps; with too few steps this is an error. The
 iteration time of one worker and one server on one machine is close to the compute time.
 
-Bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
+--bandwidth is the goodput of each machine's link, each way: what TCP carries of a program's bytes,
 about 94% of an Ethernet link's nominal rate. PROPHET_BANDWIDTH means something else: the rate of
-one worker to one server. A worker and a server on one machine count as two machines. Messages
-cost what jobs on the project's testbed were fitted with; an optimizer on the servers adds to
---server-time. 'python -m benchmarks.validate_simulator --fit' writes a file for --costs. With
---jitter, more than 8 workers are simulated as 8 groups."""
+one worker to one server. A worker and a server on one machine count as two machines.
+
+By default a message costs what it cost in jobs on the project's testbed. If the optimizer runs on
+the servers, --server-time is longer. 'python -m benchmarks.validate_simulator --fit' writes a file
+for --costs. With --jitter, more than 8 workers are simulated as 8 groups."""
 
 EXIT_CODES = """\
 exit codes:
@@ -186,7 +187,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         "--model",
         type=checked(model_profile),
         metavar="NAME",
-        help=f"a model with a built-in profile: {', '.join(model_names())}; needs --compute",
+        help=f"a model with a built-in profile: {', '.join(model_names())}; its beginning is enough if no other begins so; needs --compute",
     )
     source.add_argument("--profile", metavar="FILE", help="profile of a job, saved by PROPHET_PROFILE")
     add = job.add_argument
@@ -214,7 +215,13 @@ def _policy(text: str) -> str:
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
     count = whole(MAX_MACHINES)
     add = parser.add_argument_group("cluster").add_argument
-    add("--bandwidth", required=True, type=listed(link_rate), metavar="RATE[,RATE...]", help="goodput of each machine's link, each way")
+    add(
+        "--bandwidth",
+        required=True,
+        type=listed(link_rate),
+        metavar="RATE[,RATE...]",
+        help="goodput of each machine's link, each way, such as 10Gbit",
+    )
     add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument

@@ -159,10 +159,10 @@ def check_van(job: Environment) -> Iterator[Finding]:
         what = "DMLC_PS_VAN_TYPE=p3 selects MXNet's own scheduling: prophet_mx would schedule nothing"
         yield Finding("van", ERROR, what, "unset DMLC_PS_VAN_TYPE on all processes")
     elif van not in ("", "zmq"):
-        what = f"DMLC_PS_VAN_TYPE={van}: drain cannot be read from TCP_INFO over another transport"
-        yield Finding("van", WARNING, what, "unset it, or expect coarser scheduling")
+        what = f"DMLC_PS_VAN_TYPE={van}: MXNet's wheels have only TCP (zmq), and no RDMA; a process with another transport ends at once"
+        yield Finding("van", WARNING, what, "unset it; with an MXNet of your own that has it, expect coarser scheduling")
     else:
-        yield Finding("van", OK, "ZMQ over TCP")
+        yield Finding("van", OK, "ZMQ over TCP, without RDMA")
 
 
 def check_port_variable(job: Environment) -> Iterator[Finding]:

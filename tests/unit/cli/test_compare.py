@@ -2,7 +2,7 @@
 
 import pytest
 
-from prophet_mx.cli.compare import IterationTimes, verdict
+from prophet_mx.cli.compare import IterationTimes, no_times, verdict
 
 
 def test_times_are_read_from_the_lines_of_workers_after_the_warm_up():
@@ -13,7 +13,7 @@ def test_times_are_read_from_the_lines_of_workers_after_the_warm_up():
         for first, last, ms in lines:
             times.sink(label, f"2026-01-01 prophet_mx INFO: iterations {first} to {last}: {ms:.1f} ms each, not scheduled", True)
     times.sink("worker 1", "iterations 51 to 61: 1.0 ms each", False)  # a line that is still being written
-    assert times.enough() and times.any and times.seconds == pytest.approx(0.054)
+    assert times.enough() and times.last == 51 and times.seconds == pytest.approx(0.054)
     assert IterationTimes(["worker 0"], 20, 30).seconds == 0
 
 
@@ -32,3 +32,20 @@ def test_times_are_read_from_the_lines_of_workers_after_the_warm_up():
 )
 def test_the_verdict_counts_only_what_all_turns_agree_on(plain, scheduled, beginning):
     assert verdict(plain, scheduled, "prophet").startswith(beginning)
+
+
+@pytest.mark.parametrize(
+    "lines, words",
+    [
+        ([], "its log has no times of iterations: the script must make a dist_sync store, and wrap it in ScheduledKVStore; --schedule"),
+        (
+            ["iterations 1 to 11: 9.0 ms each"],
+            "after about 11 iterations, but times count from iteration 30 on: train for longer, or set a",
+        ),
+    ],
+)
+def test_a_run_without_times_is_told_why_and_what_to_do(lines, words):
+    times = IterationTimes(["worker 0"], warmup=20, iterations=30)
+    for text in lines:
+        times.sink("worker 0", text, True)
+    assert times.seconds == 0 and words in no_times(times, 20)

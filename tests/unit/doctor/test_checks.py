@@ -16,6 +16,7 @@ from prophet_mx.doctor.checks import (
     check_files,
     check_job,
     check_settings,
+    check_van,
 )
 from prophet_mx.machine import usable_cores
 from support.doctor import JOB, only
@@ -32,6 +33,15 @@ from support.doctor import JOB, only
 )
 def test_the_variables_of_a_job(change, status, part):
     found = only(check_job(Environment({**JOB, **change})))
+    assert found.status == status and part in found.found
+
+
+@pytest.mark.parametrize(
+    "van, status, part",
+    [("", OK, "without RDMA"), ("zmq", OK, "TCP"), ("p3", ERROR, "prophet_mx would schedule nothing"), ("ibverbs", WARNING, "no RDMA")],
+)
+def test_transports(van, status, part):
+    found = only(check_van(Environment({**JOB, "DMLC_PS_VAN_TYPE": van})))
     assert found.status == status and part in found.found
 
 
