@@ -46,6 +46,7 @@ WHEEL_PYTHONS ?= python3.8 python3.9 python3.10 python3.11 $(wildcard /opt/pytho
 # Tests without processes.
 UNIT    := $(if $(wildcard tests/unit),unit,-m 'not cluster and not netns')
 
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' prophet_mx/runtime.py)
 RUN     := env -u PYTHONPATH $(VENV)/bin/python -m
 SOURCES := setup.py pyproject.toml MANIFEST.in README.md $(shell find prophet_mx _ext benchmarks/testbed -name '*.py' -o -name '*.py[xi]' -o -name '*.px[di]' -o -path '*/templates/*' -o -path '*/models/*')
 # For compiling in place, outside of pip.
@@ -96,7 +97,7 @@ help:
 	@echo 'make starts  run STARTS=$(STARTS) short jobs in a row and check their values, and some jobs of plain MXNet'
 	@echo "make suites  run MXNet's own test suites, from CHECKOUT=$(CHECKOUT), with every store wrapped"
 	@echo 'make plots   draw the pictures in docs/images, from the simulator and benchmarks/results'
-	@echo 'make docs    build the documentation as a web site in site/'
+	@echo 'make docs    build the documentation as a web site in site/, beside that of earlier versions'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
 	@echo 'make wheel   build the source distribution and the wheel into dist/'
 	@echo 'make wheels  build a wheel for each Python from 3.8 to 3.11 that is here, and name the oldest Linux that it runs on, into dist/wheels'
@@ -176,8 +177,10 @@ plotting: build
 plots: plotting
 	@$(RUN) benchmarks.plots
 
+# Into a folder of its version, so that a site keeps the pages of earlier releases.
 docs: build
-	@env -u PYTHONPATH $(VENV)/bin/python -m mkdocs build --quiet --strict --site-dir site && echo site/index.html
+	@env -u PYTHONPATH $(VENV)/bin/python -m mkdocs build --quiet --strict --site-dir site/$(VERSION)
+	@$(VENV)/bin/python docs/hooks/versions.py site
 
 fuzz: build
 	@$(PIP) install 'atheris>=2.3'

@@ -47,12 +47,18 @@ _ENTRY = re.compile(r"^([*\w][\w, *]*?) ?: (.*)$")
 
 
 def on_config(config: Any) -> Any:
-    """List the pages that mkdocs.yml does not."""
+    """Name the version, and list the pages that mkdocs.yml does not."""
+    config.site_name += " " + _version()
     listed = set(_paths(config.nav))
     for page in sorted(Path(config.docs_dir).glob("*.md")):
         if page.name not in listed:
             config.nav.append(page.name)
     return config
+
+
+def _version() -> str:
+    """Read, not imported: where the package is, is found out later."""
+    return re.findall(r'^__version__ = "(.+)"', (ROOT / "prophet_mx" / "runtime.py").read_text(encoding="utf-8"), re.MULTILINE)[0]
 
 
 def _paths(entries: Any) -> Iterator[str]:
