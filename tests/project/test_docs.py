@@ -4,6 +4,7 @@ import dataclasses
 import html
 import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -22,7 +23,8 @@ from support.commands import python
 from support.paths import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-COMMANDS = sorted(next(action.choices for action in cli.parser()._actions if isinstance(action.choices, dict)))
+COMMAND_PARSERS = next(action.choices for action in cli.parser()._actions if isinstance(action.choices, dict))
+COMMANDS = sorted(COMMAND_PARSERS)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,21 @@ def test_the_menu_is_one_row_and_the_home_page_has_a_picture_and_a_result(site):
     assert 4 <= len(entries) <= 10, entries  # of which three are the search, and the pages before and after
     body = page[page.index('role="main"') :]
     assert "images/iteration.png" in body and "faster than with plain MXNet" in body
+
+
+def test_a_site_lists_the_documentation_of_all_versions_and_leads_to_the_newest(tmp_path):
+    for name in ("0.9.0", "0.10.0", "main", "other"):
+        (tmp_path / name).mkdir()
+        if name != "other":
+            (tmp_path / name / "404.html").write_text("")
+    runpy.run_path(str(ROOT / "docs" / "hooks" / "versions.py"))["write"](tmp_path)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert re.findall(r'href="(.+?)/"', page) == ["0.10.0", "0.9.0", "main"] and "url=0.10.0/" in page
+
+
+def test_a_site_names_its_version(site):
+    assert (site / "404.html").exists()  # by which the list of versions knows it
+    assert f"prophet_mx {prophet_mx.__version__}</title>" in (site / "limits" / "index.html").read_text(encoding="utf-8")
 
 
 def rows_of(table):
@@ -146,9 +163,12 @@ def test_the_typical_changes_have_five_steps_and_name_what_there_is():
             assert re.search(rf"^(?:def|class) {what}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (name, what)
 
 
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
+TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
+
+
 def test_commands_in_the_documentation_are_commands():
-    text = README + "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md"))
-    used = re.findall(r"^(?:[A-Z_]+=\S+ )*prophet-mx ([a-z]\w*)(.*)$", text.replace("\\\n", " "), re.MULTILINE)
+    used = re.findall(r"^ *(?:[A-Z_]+=\S+ )*prophet-mx ([a-z]\w*)(.*)$", TEXT.replace("\\\n", " "), re.MULTILINE)
     assert used
     for name, rest in used:
         assert name in COMMANDS, f"prophet-mx {name}"
@@ -157,6 +177,60 @@ def test_commands_in_the_documentation_are_commands():
             cli.parser().parse_args([name, *arguments])
         except SystemExit:
             pytest.fail(f"prophet-mx {name}{rest} is not accepted")
+
+
+def test_options_and_settings_within_sentences_exist():
+    known = {name: set(command._option_string_actions) for name, command in COMMAND_PARSERS.items()}
+    for name, rest in re.findall(r"`prophet-mx ([a-z]\w*)([^`]*)`", TEXT):
+        words = shlex.split(rest.split(" -- ")[0])
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= known[name], f"prophet-mx {name}{rest}"
+    assert set(re.findall(r"\bPROPHET_[A-Z_]+\b", TEXT)) == {"PROPHET_" + field.name.upper() for field in dataclasses.fields(Config)}
+
+
+def test_several_workers_on_a_machine_have_a_gpu_each_in_every_example():
+    """Without the option all of them would train on the first."""
+    helps = "\n".join(command.format_help() for command in COMMAND_PARSERS.values())
+    calls = [line for line in (TEXT + helps).splitlines() if re.match(r" *prophet-mx .*-H \S+:\d", line)]
+    assert len(calls) >= 5 and not [line for line in calls if "--gpus-per-worker" not in line]
+
+
+@pytest.mark.parametrize(
+    "page, words",
+    [
+        *((page, "RDMA is not supported") for page in ("README.md", "docs/getting-started.md", "docs/limits.md", "docs/clusters.md")),
+        ("docs/troubleshooting.md", "RDMA is not supported"),
+        ("docs/compared.md", "InfiniBand or RoCE with RDMA"),
+        ("docs/getting-started.md", "`static_alloc=True, static_shape=True`"),
+        ("docs/troubleshooting.md", "`static_alloc=True, static_shape=True`"),
+        ("docs/troubleshooting.md", "the compiled part of prophet_mx is missing"),
+        ("docs/getting-started.md", "kvstore=kv"),
+    ],
+)
+def test_an_answer_stands_where_one_looks_for_it(page, words):
+    assert words in " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+def test_pages_for_users_name_no_tests():
+    for name in (
+        "getting-started",
+        "settings",
+        "clusters",
+        "recipes",
+        "troubleshooting",
+        "reliability",
+        "timeline",
+        "security",
+        "compared",
+    ):
+        found = re.findall(r"\btest_\w+", (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8"))
+        assert not found, f"{name}: {found}"
+
+
+def test_extras_are_quoted():
+    """In zsh, pip install .[cpu] is an error."""
+    for path in PAGES:
+        found = re.findall(r"pip install [^'\s]*\[\w+", path.read_text(encoding="utf-8"))
+        assert not found or path.name == "pytorch.md", f"{path.name}: {found}"
 
 
 def test_every_entry_of_commands_is_a_command():

@@ -19,6 +19,7 @@ from benchmarks.comparison.rings import RingCell
 from benchmarks.devices import DeviceCell
 from benchmarks.pictures import speedups
 from benchmarks.questions import QUESTIONS
+from prophet_mx.simulation.predict import MARGIN, WORST
 from support.paths import ROOT
 from support.results import CELL, job, jobs, published
 from support.results import about as described
@@ -58,6 +59,13 @@ def test_published_results_are_of_questions_and_complete():
         assert sorted(path.name for path in folder.iterdir()) == ["data.csv", "metadata.json", "table.md"]
         about = load(folder.name).about
         assert re.fullmatch("[0-9a-f]{40}", about["commit"]) and {"dirty", "date", "machine", "command"} <= set(about)
+
+
+def test_the_help_of_predict_says_how_far_off_predictions_were():
+    """They are constants of prophet_mx.simulation.predict: change these if a new result contradicts them."""
+    table = (ROOT / "benchmarks" / "results" / "simulator" / "table.md").read_text(encoding="utf-8")
+    errors = [abs(float(found)) / 100 for found in re.findall(r"\| ([+-][\d.]+)% \|$", table, re.MULTILINE)]
+    assert len(errors) > 50 and max(errors) <= WORST and sum(error < MARGIN for error in errors) > len(errors) / 2
 
 
 SPEED = re.compile(r"\d\.\d+ times|\d+(\.\d+)?% (faster|slower)|\d\.\d\d of (the|its own) bound|\d+ ms \(\d\.\d\d\)")
