@@ -42,14 +42,20 @@ host file: one host per line; '#' starts a comment
   gpu1         slots=2
   user@gpu2    slots=2   address=10.0.0.2
 -H gpu1:2,user@gpu2:2 means the same, without the address. Without ':2' a host has one slot.
-Workers are placed on the hosts in turn until the slots are used, servers on all hosts
-in turn, and the scheduler on the first host. 'address' is the IP address at which
-the other hosts reach the host, if its name does not resolve to it. ssh must reach
-every host without a password, and every host needs the same COMMAND, folder and
-Python with prophet_mx (--chdir, --python). DMLC_*, PROPHET_*, MXNET_*, PS_* and
-BYTESCHEDULER_* variables are forwarded; name others with --env. Values travel through
-ssh's connection, not on command lines. The processes on the hosts end when the job
-ends, fails or is interrupted, and when the launcher or the connection dies.
+'address' is the IP address at which the other hosts reach the host, if its name does not
+resolve to it.
+
+over ssh:
+- ssh must reach every host without a password. Every host needs the same COMMAND, folder
+  and Python with prophet_mx (--chdir, --python).
+- On a host, 'python' is the first one on its own PATH, whatever is activated here.
+  '-- $(which python) train.py' names the one of here.
+- Workers are placed on the hosts in turn until the slots are used, servers on all hosts
+  in turn, and the scheduler on the first host.
+- DMLC_*, PROPHET_*, MXNET_*, PS_* and BYTESCHEDULER_* variables are forwarded; name others
+  with --env. Values travel through ssh's connection, not on command lines.
+- The processes on the hosts end when the job ends, fails or is interrupted, and when the
+  launcher or the connection dies.
 
 With --restarts, the job starts again from the beginning of COMMAND if it ended with 75,
 or if it lost a process because a signal killed it or its ssh connection failed. Each

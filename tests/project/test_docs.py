@@ -203,6 +203,7 @@ def test_several_workers_on_a_machine_have_a_gpu_each_in_every_example():
         ("docs/getting-started.md", "`static_alloc=True, static_shape=True`"),
         ("docs/troubleshooting.md", "`static_alloc=True, static_shape=True`"),
         ("docs/troubleshooting.md", "the compiled part of prophet_mx is missing"),
+        ("docs/troubleshooting.md", "over ssh `python` is the first one on the hosts' `PATH`"),
         ("docs/getting-started.md", "kvstore=kv"),
     ],
 )
