@@ -112,7 +112,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--questions", nargs="+", choices=QUESTIONS, default=list(QUESTIONS), metavar="QUESTION", help="only these")
     parser.add_argument("--again", action="store_true", help="forget what an interrupted run has measured")
     parser.add_argument("--quick", action="store_true", help="one round of three iterations of the first cells, to try it out")
-    parser.add_argument("--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs, so that other work can take turns")
+    parser.add_argument(
+        "--lock", type=Path, metavar="FILE", help="hold a lock on this file while a job runs, so that other work can take turns"
+    )
     parser.add_argument("--root", type=Path, default=ROOT, help="the checkout whose results and pages are written (default: this one)")
     for name in ("torch", "cuda"):
         python = ROOT / f".venv-{name}" / "bin" / "python"
