@@ -9,7 +9,7 @@
 
 PYTHONS := $(or $(PYTHON),python3.11 python3.10 python3.9 python3.8 python3)
 MXNET   ?= cpu
-EXTRAS  := $(MXNET),test,check,demo,report,metrics,tensorboard,docs
+EXTRAS  := $(MXNET),test,check,demo,report,metrics,tensorboard,docs,plot
 VENV    := .venv
 PIP_OF   = $(1)/bin/python -m pip --quiet --disable-pip-version-check --no-input
 PIP     := $(call PIP_OF,$(VENV))
@@ -96,7 +96,7 @@ help:
 	@echo 'make soak    run MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
 	@echo 'make starts  run STARTS=$(STARTS) short jobs in a row and check their values, and some jobs of plain MXNet'
 	@echo "make suites  run MXNet's own test suites, from CHECKOUT=$(CHECKOUT), with every store wrapped"
-	@echo 'make plots   draw the pictures in docs/images, from the simulator and benchmarks/results'
+	@echo 'make plots   draw the pictures in docs/images, from the simulator, benchmarks/results and a recorded iteration'
 	@echo 'make docs    build the documentation as a web site in site/, beside that of earlier versions'
 	@echo 'make build   build prophet_mx and install it with MXNet into $(VENV)'
 	@echo 'make wheel   build the source distribution and the wheel into dist/'

@@ -1,42 +1,36 @@
 """The picture of one iteration before and after, on one time axis: what a worker computes, when it stalls, what its link carries."""
 
-from pathlib import Path
 from typing import Any, Sequence
 
 import matplotlib.pyplot as plt
 
 from prophet_mx.quantities import format_rate
-from prophet_mx.simulation.cluster import default_units
-from prophet_mx.simulation.simulator import Cluster, simulate
 
-from ..comparison.cells import Cell
-from .spans import DrawnIteration, Span, iteration
-from .speedups import GOODPUT_SHARE, Costs, conditions, measured_words
-from .style import ALARM, GRID, MUTED, NAMES, PLAIN, POLICIES, STALL, TEXT, layers
+from .recordings import Recording
+from .spans import DrawnIteration, Span
+from .speedups import conditions
+from .style import ALARM, GRID, MUTED, NAMES, STALL, TEXT, layers
 
 LANES = ("computes", "sends\ngradients", "receives\nvalues")
 HALF = 0.3  # of a lane's bar
+SEEN = 1e-3  # seconds: a shorter stall is counted, but not drawn
+ORIGIN = "Recorded in two real jobs. Computing is emulated: it takes its time, and no processor."
 
 
-def draw_iteration(cell: Cell, costs: Costs, results: Path) -> Any:
+def draw_iteration(recording: Recording) -> Any:
     """The figure."""
-    goodput = cell.rate * GOODPUT_SHARE
-    load = cell.load(goodput)
-    cluster = Cluster(bandwidth=goodput, workers=cell.workers, servers=cell.servers, **costs.values)
-    shown = [
-        iteration(load.profile, simulate(load.profile, cluster, policy, default_units(load.profile, cluster, policy)))
-        for policy in POLICIES.values()
-    ]
+    before, after = (recording.iterations[method] for method in NAMES)
     figure, panels = plt.subplots(2, 1, figsize=(9.6, 5.6), sharex=True)
-    for axes, one, name in zip(panels, shown, NAMES.values()):
-        _panel(axes, one, len(load.profile.gradients))
+    for axes, one, name in zip(panels, (before, after), NAMES.values()):
+        _panel(axes, one, recording.about["gradients"])
         axes.set_title(f"{name}: {one.seconds * 1e3:.0f} ms per iteration, of which {one.stalled * 1e3:.0f} ms stalled")
-    before, after = shown
     _saved(panels[1], after.seconds, before.seconds)
     panels[1].set_xlabel("ms from the start of backward")
     panels[1].set_xlim(0, 1e3 * before.seconds * 1.02)
-    figure.text(0.012, 0.05, f"{conditions(cell, load.profile)}, {format_rate(cell.rate)}.", fontsize=9, color=MUTED)
-    figure.text(0.012, 0.015, _origin(costs, results), fontsize=9, color=MUTED)
+    cell = recording.cell
+    about = conditions(cell, recording.about["megabytes"], recording.about["compute_ms"])
+    figure.text(0.012, 0.05, f"{about}, {format_rate(cell.rate)}.", fontsize=9, color=MUTED)
+    figure.text(0.012, 0.015, ORIGIN, fontsize=9, color=MUTED)
     figure.tight_layout(rect=(0, 0.08, 1, 1), h_pad=1.6)
     _key(figure)
     return figure
@@ -54,7 +48,7 @@ def _panel(axes: Any, one: DrawnIteration, gradients: int) -> None:
     bars(0, one.forward)
     bars(1, one.sends)
     bars(2, one.receives)
-    for begin, end in one.stalls:
+    for begin, end in (stall for stall in one.stalls if stall[1] - stall[0] > SEEN):
         axes.barh(0, 1e3 * (end - begin), 2 * HALF, 1e3 * begin, color="white", edgecolor=STALL, hatch="////", linewidth=0.8)
     longest = max(one.stalls, key=lambda stall: stall[1] - stall[0], default=(0.0, 0.0))
     _label(axes, one.backward[0].begin, one.backward[-1].end, "backward")
@@ -76,7 +70,7 @@ def _label(axes: Any, begin: float, end: float, text: str, colour: str = TEXT) -
 
 def _first_layer(axes: Any, one: DrawnIteration) -> None:
     """An arrow from the arrival of the first layer's values to the forward that they let begin."""
-    at = 1e3 * max(span.end for span in one.receives if span.gradient == 0)
+    at = 1e3 * one.first_layer
     axes.annotate(
         "", (at, HALF), (at, 2 - HALF), arrowprops={"arrowstyle": "-|>", "color": ALARM, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0}
     )
@@ -105,7 +99,3 @@ def _key(figure: Any) -> None:
     axes.set_axis_off()
     axes.text(-3, 0, "last layer", ha="right", va="center", fontsize=9)
     axes.text(102, 0, "first layer", ha="left", va="center", fontsize=9)
-
-
-def _origin(costs: Costs, results: Path) -> str:
-    return f"Simulated {costs.words.split(',', maxsplit=1)[0]}. {measured_words((PLAIN, 'prophet'), results)}".strip()

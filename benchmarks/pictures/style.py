@@ -6,11 +6,9 @@ import matplotlib
 
 from prophet_mx.monitoring.report_shapes import ALARM, GRID, INKS, MUTED, TEXT
 
-from .speedups import PLAIN
+from .speedups import NAMES
 
 STALL = INKS["stalled"].colour
-POLICIES = {PLAIN: "plain", "prophet": "prophet"}  # of the iteration that is shown: method -> policy of the simulator
-NAMES = {PLAIN: "plain dist_sync", "prophet": "prophet_mx"}
 
 
 def layers() -> Any:
@@ -43,4 +41,4 @@ def settle() -> None:
     )
 
 
-__all__ = ["ALARM", "GRID", "INKS", "MUTED", "NAMES", "PLAIN", "POLICIES", "STALL", "TEXT", "layers", "settle"]
+__all__ = ["ALARM", "GRID", "INKS", "MUTED", "NAMES", "STALL", "TEXT", "layers", "settle"]
