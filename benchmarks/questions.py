@@ -15,7 +15,10 @@ import sys
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 # Commands, and the timeline, which is off in measured jobs.
-_EXCLUDED = tuple(f":(exclude)prophet_mx/{path}" for path in ("cli", "doctor", "simulation", "monitoring/timeline.py"))
+_EXCLUDED = (
+    *(f":(exclude)prophet_mx/{path}" for path in ("cli", "doctor", "simulation", "monitoring/timeline.py")),
+    ":(exclude)_ext/prophet_mx/_core/timeline",
+)
 # Of the comparison, all but what comes after the measurement.
 _COMPARISON = (
     "benchmarks/testbed",

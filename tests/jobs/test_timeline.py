@@ -13,6 +13,7 @@ from textwrap import dedent
 
 import pytest
 
+from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_file import END
 from support.cluster import package_env, run_cluster
 from support.commands import prophet_mx
@@ -154,6 +155,14 @@ def test_start_and_stop_at_run_time_and_nothing_when_off(tmp_path):
             first = 4 + 6 * part  # 4 iterations, then 3 + 1 with it and 2 without
             assert numbers == {first: UNITS, first + 1: UNITS, first + 2: UNITS, first + 3: UNITS}, result.logs()
             assert Counter(event["args"]["iteration"] for event in slices(events, "unpack")) == numbers
+
+
+def test_units_that_waited_when_it_was_started_begin_then(tmp_path):
+    """Also those that a report reads. They became ready before the trace has a time for it."""
+    result = run(tmp_path, LAYERS, ELEMENTS, 3, "waiting", PROPHET_LEAD=str(2 * UNIT))
+    waits = slices(load(tmp_path / "waiting.0.json"), "wait")
+    assert min(event["ts"] for event in waits) == 0, result.logs()
+    assert load_trace(str(tmp_path / "waiting.0.json")).passages
 
 
 def test_the_trace_of_a_killed_worker_is_whole(tmp_path):

@@ -3,10 +3,9 @@
 usage: timeline.py FOLDER LAYERS ELEMENTS ITERATIONS [ENDING]
 
 ENDING is 'plain'; 'kill' (rank 0 kills itself a second later, while gradients are on their way); 'interrupt' (rank 0 sends Ctrl-C's
-signal to the launcher then);
-'switch' (start and stop at run time, twice); 'steps' (the second half of the
-gradients comes 60 ms after the first); 'numbers' (keys are numbers, whose names an optimizer tells);
-'full' (no file may grow over 64 kB). Prints what the test looks at.
+signal to the launcher then); 'switch' (start and stop at run time, twice); 'waiting' (start on rank 0 while its units wait for the other
+worker); 'steps' (the second half of the gradients comes 60 ms after the first); 'numbers' (keys are numbers, whose names an optimizer
+tells); 'full' (no file may grow over 64 kB). Prints what the test looks at.
 """
 
 import os
@@ -66,6 +65,18 @@ def main():
             assert store.timeline_stop() == path
             state("off")
             iterate(2)
+    if ending == "waiting":
+        if store.rank:
+            time.sleep(0.8)
+        for key in reversed(range(layers)):
+            store.pushpull(names[key], grads[key], out=outs[key], priority=-key)
+        if store.rank == 0:
+            time.sleep(0.005)  # before the scheduler's patience ends
+            store.timeline_start(os.path.join(folder, "waiting.{rank}.json"))
+        mx.nd.waitall()
+        iterate(2)
+        if store.rank == 0:
+            store.timeline_stop()
     if ending in ("kill", "interrupt"):
         if store.rank == 0:
             target = (os.getpid(), signal.SIGKILL) if ending == "kill" else (os.getppid(), signal.SIGINT)

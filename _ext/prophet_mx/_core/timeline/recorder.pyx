@@ -140,7 +140,8 @@ cdef class Recorder:
         track.known = False
         track.answered = t
         track.answered_iteration = unit.iteration
-        event = self.add(UNIT_EVENT, index, unit.iteration, unit.ready_time, unit.release_time)
+        # It may have been ready before the recorder was on.
+        event = self.add(UNIT_EVENT, index, unit.iteration, max(unit.ready_time, self.stamp.origin), unit.release_time)
         if event != NULL:
             event.times[2] = track.wire
             event.times[3] = track.drained
