@@ -37,6 +37,8 @@ class Norms:
     def begin(self) -> None:
         """A round begins. The exchange of the one before is over. The lock is held."""
         self.there = False
+        if not self.mine:
+            self.unit.zero_()  # it has the sums of that exchange, and note() writes nothing
 
     def note(self, tracked: Tracked) -> bool:
         """The sum of this gradient is there, on its owner; True if it was the last one of this rank: the exchange may go."""

@@ -64,6 +64,23 @@ def test_bit_for_bit(name, foreach):
     same(training, *overlapping())
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@on_ranks(2, timeout=120)
+def test_a_rank_that_has_no_norm_to_compute(bias):
+    """The weight is more than a rank's share, and rank 0 has both norms."""
+
+    def training(method):
+        model = nn.Linear(24, 3, bias=bias)
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        for batch in batches(2 * ITERATIONS, 4, 24):
+            yield backward(forward, optimizer, batch)
+            yield clipped(model)
+            optimizer.step()
+        expect_halves(method)
+
+    same(training, *overlapping())
+
+
 @on_ranks(2, timeout=120)
 def test_other_types_of_numbers():
     def training(method):
