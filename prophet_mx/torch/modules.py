@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -63,9 +63,12 @@ class Model:
         self._foreign: Any = None  # a weak reference to one that was met last, and is none of ours
         self._looked_within = False
         self._hooked: Optional[HookedDDP] = None
-        self._buffers = [buffer for buffer in model.buffers() if buffer is not None] if broadcast_buffers else []
-        # Versions of the buffers when they were those of rank 0; None where that is always so, and where it has been said that it is not.
-        self._seen: Optional[List[int]] = [] if self._buffers and dist.get_rank(group) else None
+        # By module, as a module may put another tensor in the place of a buffer.
+        self._buffers: List[Dict[str, Any]] = [module._buffers for module in model.modules()] if broadcast_buffers else []
+        # The buffers and their versions when they were those of rank 0; None where that is always so, and where it has been said that it is
+        # not.
+        self._seen: Optional[List[Tuple[torch.Tensor, int]]] = [] if self._buffers and dist.get_rank(group) else None
+        self.called = False  # a training's forward went through the DistributedDataParallel since the last step()
         self._synchronizing = True  # not within no_sync
         self._synchronized = True  # the forward before this one was to be synchronised
         self._handles: List[Any] = []
@@ -153,17 +156,30 @@ class Model:
         synchronized, self._synchronized = self._synchronized, self._synchronizing
         self._begin()
         if self._buffers and self._model.training and synchronized:
-            with self._exchange.waiting.blocked("the buffers of rank 0"):
-                dist._broadcast_coalesced(self._group, self._buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
-            if self._seen is not None:
-                self._seen = self._versions()
+            self._broadcast_buffers()
 
-    def _versions(self) -> List[int]:
-        return [buffer._version for buffer in self._buffers]
+    def _broadcast_buffers(self) -> None:
+        buffers = self._present_buffers()
+        if not buffers:
+            return
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._exchange.waiting.blocked("the buffers of rank 0"))
+            for buffer in buffers:  # as DistributedDataParallel: a forward before this one may have saved it for its backward
+                stack.enter_context(torch.autograd._unsafe_preserve_version_counter(buffer))
+            dist._broadcast_coalesced(self._group, buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+        if self._seen is not None:
+            self._seen = [(buffer, buffer._version) for buffer in buffers]
+
+    def _present_buffers(self) -> List[torch.Tensor]:
+        found = [buffer for some in self._buffers for buffer in some.values() if buffer is not None]
+        return list({id(buffer): buffer for buffer in found}.values())
 
     def _look_at_buffers(self) -> None:
         """An evaluation begins, in which other ranks need not take part: say once that the buffers are not those of rank 0."""
-        if self._seen and self._seen != self._versions():
+        if not self._seen:
+            return
+        now = self._present_buffers()
+        if len(now) != len(self._seen) or any(a is not b or a._version != version for a, (b, version) in zip(now, self._seen)):
             self._seen = None
             logger.warning(
                 "the model is evaluated with this rank's own buffers, as of BatchNorm; with rank 0's, where a DistributedDataParallel is "

@@ -336,6 +336,42 @@ def test_an_evaluation_with_a_ranks_own_buffers_is_said_once_where_they_are_not_
             assert len(lines.messages) == said and all("this rank's own buffers" in line for line in lines.messages)
 
 
+class Moving(nn.Module):
+    """Puts another tensor in the place of its buffer in each forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("mean", torch.zeros(WIDTH))
+
+    def forward(self, batch):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * batch.detach().mean(0)
+        return self.layer(batch - self.mean)
+
+
+@on_ranks(2)
+def test_a_buffer_that_is_replaced():
+    same(trained(Moving))
+
+
+@on_ranks(2)
+def test_two_forwards_before_a_backward():
+    """As of two views of a batch: the buffers of rank 0 come in between, which the first forward has saved for its backward."""
+
+    def training(method):
+        model = Statistics()
+        forward, optimizer = method.wrap(model.layers, torch.optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            optimizer.zero_grad()
+            loss = (forward(batch) - forward(2 * batch)).square().mean()
+            loss.backward()
+            optimizer.step()
+            yield loss
+
+    same(training)
+
+
 # --- copies ---
 
 
