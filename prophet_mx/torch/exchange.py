@@ -71,6 +71,14 @@ class Exchange:
         self.rounds.await_answers()
         self.rounds.await_norms()
 
+    def pause(self) -> None:
+        """Wait until nothing is under way, and make all parameters plain, also those that another optimizer updates."""
+        self.finish()
+        for tracked in self.tracked:
+            if tracked.stage == SUMMING:
+                tracked.settle()
+        self.paused = True
+
     # -- backward ----------------------------------------------------------------------------------------------------------
 
     def contribute(self, tracked: Tracked) -> None:

@@ -192,6 +192,7 @@ class Model:
         wanted = self._wrapped.synchronizing() and self._synchronizing
         self._wrapped.ddp.require_forward_param_sync = self._synchronized
         self._synchronized = training and wanted
+        self.called = self.called or training
         if self._exchange.paused:
             self._wrapped.reduce(wanted)
         elif training:
@@ -204,12 +205,18 @@ class Model:
 
     @property
     def ddp(self) -> Optional[DistributedDataParallel]:
-        """The DistributedDataParallel that leaves its gradients to the schedule, and can reduce them as well as not."""
-        return None if self._wrapped is None or self._wrapped.ddp.static_graph else self._wrapped.ddp
+        """The DistributedDataParallel that leaves its gradients to the schedule, and can reduce them as well as not.
+
+        One that is not told of parameters without a gradient, as ScheduledOptimizer is, cannot.
+        """
+        ddp = None if self._wrapped is None else self._wrapped.ddp
+        if ddp is None or ddp.static_graph or (self._exchange.rounds.unused and not wrapped.unused(ddp)):
+            return None
+        return ddp  # type: ignore[no-any-return]
 
     def pause(self, config: Config) -> None:
-        """Nothing is under way. From the next forward on :attr:`ddp` reduces, and compresses as the settings say, until :meth:`resume`."""
-        self._exchange.paused = True
+        """From the next forward on :attr:`ddp` reduces, and compresses as the settings say, until :meth:`resume`."""
+        self._exchange.pause()
         if self._hooked is None and self.ddp is not None:
             self._hooked = HookedDDP(self.ddp, config)
 

@@ -91,11 +91,11 @@ class Trial:
 
     def iteration_ends(self) -> bool:
         """At the end of ``step()``, once there is a plan. True if it is over, and DistributedDataParallel is faster."""
-        if self._turns is None or self._model.ddp is None:
+        called, self._model.called = self._model.called, False
+        if self._turns is None or self._model.ddp is None or not called:
             return False
         what = self._turns.iteration_ends(time.perf_counter())
         if what == PAUSE:
-            self._exchange.finish()
             self._model.pause(self._config)
         elif what == RESUME:
             times = self._agreed(self._turns.times())

@@ -219,3 +219,62 @@ def test_a_schedule_that_is_slower_ends():
     assert_equal(expected, run(training, slow), "it ends")
     assert slow.seen["policy"] == "off"
     assert 1 - slow.seen["ddp_seconds"] / slow.seen["scheduled_seconds"] > trial.MARGIN
+
+
+class Asked(Tried):
+    """ScheduledOptimizer itself is told of unused parameters; its DDP is not."""
+
+    def wrap(self, model, optimizer, **ddp):
+        self.options.update(ddp)
+        return super().wrap(model, optimizer)
+
+
+@on_ranks(2, timeout=120)
+def test_a_ddp_that_cannot_do_the_same_is_not_tried():
+    def training(method):
+        model = nn.ModuleList([nn.Linear(7, 7), nn.Linear(7, 7)])
+        model.forward = lambda batch, both: model[1](model[0](batch)) if both else model[0](batch)
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05), find_unused_parameters=True)
+        for number, batch in enumerate(batches(ITERATIONS, 4, 7)):
+            optimizer.zero_grad()
+            forward(batch, number % 3 == 1 + dist.get_rank()).square().mean().backward()
+            optimizer.step()
+            yield [each.detach() for each in model.parameters()]
+
+    method = Asked(True)
+    assert_equal(run(training, Method()), run(training, method), "with unused parameters")
+    assert method.seen["policy"] == "prophet"
+
+
+@on_ranks(2, timeout=120)
+def test_a_ddp_that_is_not_called_is_not_tried():
+    """The module inside is: its gradients are reduced by the schedule alone."""
+    method = Tried(True)
+    model = nn.Linear(7, 3)
+    _, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
+    for batch in batches(ITERATIONS, 4, 7):
+        step(model, optimizer, batch)
+    every = [torch.empty(3, 7) for _ in range(2)]
+    dist.all_gather(every, model.weight.detach())
+    assert torch.equal(*every)
+    method.close()
+    assert method.seen["policy"] == "prophet"
+
+
+@on_ranks(2, timeout=120)
+def test_parameters_of_another_optimizer():
+    """It is not scheduled, and takes the sums as they are."""
+
+    def training(method):
+        model = net()
+        second = optim.Adam(model[5].parameters(), lr=0.01)
+        forward, optimizer = method.wrap(model, optim.SGD(model[:4].parameters(), lr=0.05))
+        for batch in batches(ITERATIONS, 4, 7):
+            second.zero_grad()
+            yield step(forward, optimizer, batch)
+            second.step()
+        yield second.state_dict()
+
+    expected = run(training, Method())
+    for faster in (False, True):
+        assert_equal(expected, run(training, Tried(faster)), f"DDP is faster: {faster}")
