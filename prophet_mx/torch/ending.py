@@ -40,8 +40,19 @@ class Parts(NamedTuple):
         try:
             self.exchange.synchronize()
             self.exchange.release_all()
+            self._leave_gradients()
         finally:
             self.take_down(EXIT_PATIENCE)
+
+    def _leave_gradients(self) -> None:
+        """Gradients of a backward that no ``step()`` has followed are in ``grad``, unless other ranks do not come."""
+        if self.exchange.in_backward() or self.exchange.waiting.failure is not None:
+            return
+        self.exchange.end_round()
+        wait_in_time(self.exchange)
+        for each in self.exchange.tracked:
+            if each.hidden and not each.unlanded:
+                self.exchange.expose(each)
 
     def take_down(self, patience: float) -> None:
         """End the threads, and leave the model as it was. ``patience``: seconds for what is under way."""

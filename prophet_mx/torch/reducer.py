@@ -45,6 +45,7 @@ class Reducer:
         self._ready = [threading.Lock() for _ in units]  # free: the unit is ready, or nothing more will be
         self._complete = [False] * len(units)
         self._broken = False  # one of the threads has failed: the other ends as well
+        self._stopping = False
         for lock in self._ready:
             lock.acquire()
         self._places: SimpleQueue[None] = SimpleQueue()
@@ -73,6 +74,7 @@ class Reducer:
     def stop(self, patience: float) -> bool:
         """Start what is ready, as other ranks may have started theirs, and end both threads; False if what is under way has not ended
         within ``patience`` seconds."""
+        self._stopping = True
         for unit, complete in enumerate(self._complete):
             if not complete:
                 self._release(unit)
@@ -101,6 +103,8 @@ class Reducer:
                     if self._broken or not self._complete[unit]:
                         return
                     self._complete[unit] = False
+                    if self._stopping:
+                        self._release(unit)  # here this thread ends when all that was ready is started
                     if self._streams is not None:
                         self._written(unit)
                     self._traffic.started(unit)

@@ -15,7 +15,7 @@ from prophet_mx import ProphetError
 from prophet_mx.torch.strategies import AllReduce
 from support.lines import Lines
 from support.ranks import on_ranks
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
+from support.training import Method, Scheduled, ScheduledDDP, assert_equal, backward, batches, run, same, step
 
 ITERATIONS = 6
 WIDTH = 24
@@ -397,6 +397,22 @@ def test_a_copy_of_the_model_is_an_ordinary_model():
             yield [parameter.detach().clone() for parameter in other.parameters()]
             yield step(other, torch.optim.SGD(other.parameters(), lr=0.1), torch.ones(4, WIDTH))
             yield [parameter.detach().clone() for parameter in other.parameters()]
+
+    same(training)
+
+
+@on_ranks(2)
+def test_gradients_of_the_last_backward_are_there_after_closing():
+    def training(method):
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
+        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        forward, optimizer = method.wrap(model, inner)
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            yield step(forward, optimizer, batch)
+        yield backward(forward, optimizer, batch)
+        method.close()
+        yield [parameter.grad for parameter in model.parameters()]
+        inner.step()
 
     same(training)
 

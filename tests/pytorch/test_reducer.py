@@ -94,3 +94,14 @@ def test_a_strategy_that_fails_ends_both_threads():
     case.reducer.ready(0)
     case.wait()
     assert case.failures == [case.strategy.error] and case.reducer.stop(10) and case.landed == []
+
+
+def test_it_stops_although_nothing_of_what_is_ready_has_been_started_yet():
+    case = Case(list(range(UNITS)), outstanding=0)
+    case.strategy.may_end.set()
+    for unit in range(UNITS):
+        case.reducer.ready(unit)
+    later = threading.Timer(0.1, lambda: case.reducer._places.put(None))
+    later.start()
+    assert case.reducer.stop(10) and case.landed == list(range(UNITS))
+    later.join()
