@@ -229,10 +229,11 @@ class Exchange:
         tracked.show()
 
     def _read_after_backward(self, tracked: Tracked) -> None:
-        if self.rounds.count and self.rounds.count < len(self.tracked):
+        if self.rounds.count:
             if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
                 raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
-            self.end_round()
+            if self.rounds.count < len(self.tracked):
+                self.end_round()
 
     def fill(self) -> None:
         """If backward is over, contribute for the parameters that it has not reached: other ranks may have used them."""

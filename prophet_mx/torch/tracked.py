@@ -366,8 +366,11 @@ class Tracked:
             self.give_own_memory()
 
     def give_own_memory(self) -> None:
-        """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view."""
-        with plainly():
+        """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view.
+
+        Also where the program is in inference mode: the next backward, which is not, writes into the view.
+        """
+        with plainly(), torch.inference_mode(False):
             gradient = self.view
             unguard_gradient(gradient)
             self.view = view_like(gradient, gradient, gradient.storage_offset())

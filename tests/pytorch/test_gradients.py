@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 
+from prophet_mx import ProphetError
 from support.lines import Lines
 from support.ranks import on_ranks
 from support.training import METHODS, batches, run, same, step
@@ -143,3 +145,40 @@ def test_accumulated_gradients_that_are_kept():
         yield kept
 
     same(training)
+
+
+@on_ranks(2)
+def test_gradients_that_are_read_in_inference_mode():
+    """What is made there cannot be written by the next backward."""
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for number, batch in enumerate(batches(2 * ITERATIONS, 4, WIDTH)):
+            optimizer.zero_grad()
+            forward(batch).square().mean().backward()
+            if number % 3 == 1:
+                with torch.inference_mode():
+                    yield [each.norm() for each in gradients(model)]
+            optimizer.step()
+            if number % 3 == 0:
+                with torch.inference_mode():
+                    yield [each.norm() for each in gradients(model)]
+                    yield forward(batch)
+
+    same(training)
+
+
+@pytest.mark.parametrize("place", [0, -1], ids=["the last one of backward", "another one"])
+@on_ranks(2)
+def test_a_gradient_that_is_read_during_backward_is_refused(place):
+    """DDP would show this rank's own there."""
+    for make in METHODS.values():
+        method = make()
+        model = net()
+        forward, _ = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        model[place].weight.register_post_accumulate_grad_hook(lambda param: print(param.grad.norm()))
+        with pytest.raises(ProphetError, match="cannot be read during backward"):
+            forward(torch.ones(4, WIDTH)).square().mean().backward()
+        dist.barrier()
+        method.close()
