@@ -200,7 +200,7 @@ _OF_GRAD: Dict[Any, Callable[..., Any]] = {
     _T.grad.__delete__: lambda param: _watched[id(param)].write_grad(None),
 }
 
-# They reveal nothing of a parameter's values.
+# They reveal nothing of a parameter's values. Not size() and dim(): torch.vmap asks for them before it hands a parameter to C++ code.
 _HARMLESS = frozenset(
     [
         getattr(_T, name).__get__
@@ -208,7 +208,7 @@ _HARMLESS = frozenset(
         + ("is_quantized", "is_mkldnn", "is_meta", "is_nested", "names", "itemsize", "nbytes")
         if hasattr(getattr(_T, name, None), "__get__")
     ]
-    + [_T.requires_grad.__set__, _T.size, _T.dim, _T.numel, _T.nelement, _T.stride, _T.is_contiguous, _T.element_size]
+    + [_T.requires_grad.__set__, _T.numel, _T.nelement, _T.stride, _T.is_contiguous, _T.element_size]
     + [_T.is_floating_point, _T.is_complex, _T.storage_offset, _T.get_device, _T.__len__, _T.register_hook]
     + [_T.register_post_accumulate_grad_hook, torch.is_floating_point, torch.is_complex, torch.numel]
 )

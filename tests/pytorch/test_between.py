@@ -68,6 +68,10 @@ def reads_values(model, optimizer, batch):
     yield torch._foreach_norm(list(model.parameters()))
 
 
+def maps_over_rows(model, optimizer, batch):
+    yield torch.vmap(lambda row: row.square().sum())(model[3].weight)
+
+
 def reads_one_late_weight(model, optimizer, batch):
     yield model[0].weight.sum()
 
@@ -120,6 +124,7 @@ def saves(model, optimizer, batch):
         evaluates,
         evaluates_a_part,
         reads_values,
+        maps_over_rows,
         reads_one_late_weight,
         reads_held_references,
         reads_its_memory,
