@@ -25,7 +25,8 @@ LAZY_NAMES = frozenset([("lion_pytorch.lion_pytorch", "Lion"), ("timm.optim.lion
 # What a class that is derived from one of these may replace, and still treat each parameter by itself. What it adds is free.
 FREE = frozenset(
     ["__init__", "__repr__", "__doc__", "__module__", "__qualname__", "__annotations__", "__dict__", "__weakref__", "__static_attributes__"]
-    + ["__firstlineno__", "__getstate__", "__setstate__", "state_dict", "load_state_dict", "add_param_group"]
+    + ["__firstlineno__", "__annotate__", "__annotate_func__", "__annotations_cache__"]
+    + ["__getstate__", "__setstate__", "state_dict", "load_state_dict", "add_param_group"]
 )
 
 # Optimizers in which a framework has put the user's, by name: they decide whether a step is one, so ours has to be inside.

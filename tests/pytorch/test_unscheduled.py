@@ -192,5 +192,6 @@ def test_one_that_replaces_a_part_of_step_does_not():
     assert steps_lazily(optimizer)
     for change in (Replaced(net().parameters(), lr=0.1), Whole(net().parameters(), lr=0.1)):
         assert not steps_lazily(change)
+    assert steps_lazily(type("Annotated", (torch.optim.SGD,), {"__annotate_func__": None})(net().parameters(), lr=0.1))  # as of Python 3.14
     optimizer._init_group = optimizer._init_group
     assert not steps_lazily(optimizer)
