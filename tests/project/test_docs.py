@@ -163,6 +163,18 @@ def test_the_typical_changes_have_five_steps_and_name_what_there_is():
             assert re.search(rf"^(?:def|class) {what}\b", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), (name, what)
 
 
+def test_each_row_about_pytorch_names_tests_that_there_are():
+    page = (ROOT / "docs" / "pytorch.md").read_text(encoding="utf-8")
+    section = page[page.index("## DDP and ScheduledOptimizer") :].split("\n## ")[0]
+    assert section.split("\n\n")[1].startswith("Use it if ")
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+    assert head == ["feature", "DDP", "`ScheduledOptimizer`", "tested how"]
+    for feature, _, ours, how in rows:
+        tests = re.findall(r"`(test_\w+\.py)`", how)
+        assert tests or ours == "no" or how.startswith("measured"), feature
+        assert all((ROOT / "tests" / "pytorch" / name).exists() for name in tests), feature
+
+
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "examples").glob("*/README.md")]
 TEXT = "\n".join(path.read_text(encoding="utf-8") for path in PAGES)
 

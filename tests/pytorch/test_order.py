@@ -1,4 +1,4 @@
-"""Collectives are started in one order by all ranks, by a backend that checks it: within each group, and across groups, as NCCL needs it."""
+"""All ranks start collectives in one order, by a backend that checks it: within each group, and across groups, as NCCL needs it."""
 
 import time
 

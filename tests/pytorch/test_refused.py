@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import lr_scheduler
 
 from prophet_mx import ProphetError
@@ -227,6 +228,15 @@ def test_it_is_an_optimizer_that_shares_groups_and_state():
     step(model, optimizer, torch.ones(1, WIDTH))
     assert optimizer.state_dict()["state"].keys() == inner.state_dict()["state"].keys() == {0, 1, 2, 3}
     optimizer.close()
+
+
+@pytest.mark.parametrize("attribute", ["mixed_precision", "_use_python_reducer"])
+@on_ranks(2)
+def test_a_ddp_that_treats_gradients_in_a_way_of_its_own_is_refused(attribute):
+    ddp = DistributedDataParallel(net())
+    setattr(ddp, attribute, True)  # mixed precision needs a GPU
+    with pytest.raises(ConfigError, match=attribute.replace("_use_", "")):
+        ScheduledOptimizer(ddp, torch.optim.SGD(ddp.parameters(), lr=0.1))
 
 
 @pytest.mark.parametrize("method", METHODS)

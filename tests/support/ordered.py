@@ -47,7 +47,7 @@ class Log:
         self.started: List[Started] = []
         self.lock = threading.Lock()  # held while one is started: the log has the order in which they are
         self._groups: Dict[Any, int] = {}
-        self._under_way: "Counter[int]" = Counter()
+        self._under_way: Counter[int] = Counter()
 
     def number(self, group: Any) -> int:
         """Of a new group."""
@@ -76,7 +76,7 @@ class Ordered(dist.ProcessGroup):
         super().__init__(rank, size)
         self._gloo, self._log = dist.ProcessGroupGloo(store, rank, size, timeout), log
         self._number = log.number(self)
-        self._ends: "SimpleQueue[Optional[Tuple[Any, Any, Any]]]" = SimpleQueue()
+        self._ends: SimpleQueue[Optional[Tuple[Any, Any, Any]]] = SimpleQueue()
         threading.Thread(target=self._end_all, name="ordered", daemon=True).start()
 
     # What PyTorch keeps for other groups itself.
