@@ -23,7 +23,7 @@ from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import Times
 from ..quantities import format_rate
 from .exchange import Exchange
-from .strategies import OUTSTANDING, Strategy
+from .strategies import ANY_ORDER, OUTSTANDING, Strategy, backend_for
 from .streams import streams_of
 from .tracked import Tracked
 
@@ -39,10 +39,10 @@ FOLLOW_EVERY = 100  # iterations between two such looks later
 FOLLOW_SPAN = 3  # iterations that are looked at
 
 
-def own_group(parent: Optional[dist.ProcessGroup], config: Config) -> dist.ProcessGroup:
-    """A new group of the same ranks and the same backend, so that collectives of the program never come between ours."""
+def own_group(parent: Optional[dist.ProcessGroup], config: Config, backend: Optional[str] = None) -> dist.ProcessGroup:
+    """A new group of the same ranks, so that collectives of the program never come between ours. ``backend``: None for the same one."""
     timeout = None if config.stall_abort is None else timedelta(seconds=config.stall_abort)
-    backend = dist.get_backend(parent)  # new_group() takes that of the default group
+    backend = backend or dist.get_backend(parent)  # new_group() takes that of the default group
     if parent is None or parent is dist.group.WORLD:
         return dist.new_group(timeout=timeout, backend=backend)
     return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, backend=backend, use_local_synchronization=True)
@@ -137,7 +137,7 @@ class Planning:
     def __init__(self, group: dist.ProcessGroup, strategy: Strategy, tracked: Sequence[Tracked], config: Config) -> None:
         self._group, self._strategy, self._device = group, strategy, tracked[0].param.device
         kinds = {each.param.dtype.is_complex or each.param.device.type != "cpu" for each in tracked}
-        able = kinds == {False} and dist.get_backend(group) == "gloo" and group.size() > 1
+        able = kinds == {False} and backend_for(self._device, group) == ANY_ORDER and group.size() > 1
         self._can_halve = able and config.clipping == "overlap"
         wire = [strategy.itemsize(each.param.dtype) for each in tracked]
         parameters = [
@@ -175,7 +175,7 @@ class Planning:
 
         All ranks get the same answer, over ``control``: in the own group collectives are under way.
         """
-        answer = torch.zeros(1, dtype=torch.int32, device=self._device)
+        answer = torch.zeros(1, dtype=torch.int32)
         if self._group.rank() == 0:
             answer.fill_(int(self._planner.drifted(samples, rate) | (self._halves != (clips and self._can_halve))))
         dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=control)

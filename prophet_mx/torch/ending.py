@@ -99,6 +99,11 @@ def end_at_exit(exchange: Exchange, monitor: Monitor, leave: Callable[[], None])
     _open[exchange] = monitor, os.getpid(), leave
 
 
+def others_open() -> bool:
+    """Whether this process schedules anything else."""
+    return any(pid == os.getpid() for _, pid, _ in list(_open.values()))
+
+
 def ended(exchange: Exchange) -> None:
     """It is closed."""
     _open.pop(exchange, None)

@@ -292,6 +292,13 @@ class Exchange:
             lambda: all(tracked.update is None for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
         )
 
+    def settle(self) -> None:
+        """Return when no sum is under way, unless backward has begun and not given all gradients."""
+        if not self.in_backward() and torch._C._current_graph_task_id() == -1:  # type: ignore[attr-defined]
+            for tracked in self.tracked:
+                self.rounds.await_sum(tracked)
+            self.rounds.await_answers()
+
     def _first_pending(self) -> str:
         return repr(next((tracked.name for tracked in self.tracked if tracked.update is not None), "a parameter"))
 

@@ -36,6 +36,25 @@ def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
         dist._broadcast_coalesced(group, tensors, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
 
+def broadcast_buffers(buffers: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """Give all ranks rank 0's buffers, over a group of gloo."""
+    if all(buffer.device.type == "cpu" for buffer in buffers):
+        dist._broadcast_coalesced(group, list(buffers), BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+    elif buffers:
+        broadcast_from_accelerator(buffers, group)
+
+
+def broadcast_from_accelerator(buffers: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
+    """The same through the processor's memory, as bytes, in one message."""
+    with torch.no_grad():
+        flat = torch.cat([buffer.contiguous().reshape(-1).view(torch.uint8) for buffer in buffers]).cpu()
+        dist.broadcast(flat, dist.get_global_rank(group, 0), group=group)
+        if dist.get_rank(group):
+            parts = flat.to(buffers[0].device).split([buffer.nbytes for buffer in buffers])
+            for buffer, part in zip(buffers, parts):
+                buffer.copy_(part.clone().view(buffer.dtype).view(buffer.shape))
+
+
 class Model:
     """The model while its gradients are scheduled; :meth:`close` leaves it as it was.
 
@@ -83,8 +102,8 @@ class Model:
             self._handles.append(each.param.register_post_accumulate_grad_hook(Hook(_contributes(each, exchange))))
 
     def _take(self, ddp: DistributedDataParallel) -> None:
-        """It no longer reduces, and says when forward begins. Buffers are still its own matter."""
-        self._wrapped, self._buffers, self._seen = wrapped.Wrapped(ddp), [], None
+        """It no longer reduces, and says when forward begins, and when it gives all ranks rank 0's buffers."""
+        self._wrapped, self._buffers, self._seen = wrapped.Wrapped(ddp, self._share), [], None
         self._before = hook_forward(ddp, self._before_ddp_forward)
 
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
@@ -166,7 +185,7 @@ class Model:
             stack.enter_context(self._exchange.waiting.blocked("the buffers of rank 0"))
             for buffer in buffers:  # as DistributedDataParallel: a forward before this one may have saved it for its backward
                 stack.enter_context(torch.autograd._unsafe_preserve_version_counter(buffer))
-            dist._broadcast_coalesced(self._group, buffers, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+            broadcast_buffers(buffers, self._group)
         if self._seen is not None:
             self._seen = [(buffer, buffer._version) for buffer in buffers]
 
@@ -198,6 +217,14 @@ class Model:
         elif training:
             self._begin()
             self._exchange.reducing = wanted
+
+    def _share(self, buffers: Sequence[torch.Tensor]) -> bool:
+        """Give all ranks rank 0's buffers in place of a DistributedDataParallel; False if it is to do so itself."""
+        if self._exchange.paused:
+            return False
+        with self._exchange.waiting.blocked("the buffers of rank 0"):
+            broadcast_buffers(buffers, self._group)
+        return True
 
     def _begin(self) -> None:
         self._unscheduled.forward_begins()

@@ -17,11 +17,12 @@ from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals, wrapped
 from .compression import HookedDDP, settled, strategy_for
-from .ending import Parts, dropped, end_at_exit
+from .ending import Parts, dropped, end_at_exit, others_open
 from .exchange import Exchange
 from .modules import Model, broadcast_all, without_compiler
 from .monitor import Monitor, Stats
 from .rounds import Channel
+from .strategies import ANY_ORDER, backend_for
 from .streams import streams_of
 from .tracked import Tracked
 from .trial import Trial
@@ -87,6 +88,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
         parent = process_group if ddp is None else ddp.process_group
+        refusals.check_order(model, backend_for(named[0][1].device, parent), others_open())
         unused = ddp is not None and wrapped.unused(ddp) if find_unused_parameters is None else find_unused_parameters
         self._lazy = refusals.steps_lazily(optimizer)
         self._group = agreement.own_group(parent, config)
@@ -105,7 +107,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._groups = Groups(optimizer, tracked)
         for each in tracked:
             each.watch(self._exchange)
-        self._control = agreement.own_group(parent, config)  # for what the caller's thread sends while collectives are under way
+        # For what the caller's thread sends while collectives of gradients are under way. See the order of collectives in reducer.py.
+        self._control = agreement.own_group(parent, config, ANY_ORDER)
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)
@@ -218,9 +221,11 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         return self._model.no_sync()
 
     def synchronize(self) -> None:
-        """Return when all updates that ``step()`` has started are done. Reading a parameter waits for its update in any case."""
+        """Return when all updates that ``step()`` has started are done, and no sum is under way: the program may start collectives of its
+        own, whatever the backend. Reading a parameter waits for its update in any case."""
         if self._exchange is not None:
             self._exchange.synchronize()
+            self._exchange.settle()
 
     # -- what it shows -----------------------------------------------------------------------------------------------------
 

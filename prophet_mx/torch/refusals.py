@@ -11,6 +11,7 @@ from ..config import PREFIX, Config, shown
 from ..errors import ConfigError, not_allowed
 from ..policies import DEFAULT, OFF
 from .guards import is_tracked
+from .strategies import ANY_ORDER
 
 POLICIES = (DEFAULT, OFF)
 
@@ -123,6 +124,21 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ConfigError(f"module {name!r} is a ScriptModule, which reads its parameters unseen; allowed: modules in Python")
+
+
+def check_order(model: nn.Module, backend: str, others: bool) -> None:
+    """Raise ConfigError if collectives of other groups would be under way beside those of gradients, and the backend, as NCCL, needs one
+    order of both. ``others``: another model is scheduled in this process."""
+    if backend == ANY_ORDER:
+        return
+    if others:
+        raise ConfigError(f"another ScheduledOptimizer is open, and {backend} needs one order of all collectives; allowed: one at a time")
+    for name, module in model.named_modules():
+        if isinstance(module, nn.SyncBatchNorm):
+            raise ConfigError(
+                f"module {name!r} is a SyncBatchNorm, whose collectives have no common order with those of gradients, and {backend} needs "
+                "one; allowed: BatchNorm, or policy='off'"
+            )
 
 
 def check_groups(optimizer: torch.optim.Optimizer) -> None:

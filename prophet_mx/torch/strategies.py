@@ -6,14 +6,21 @@ reduce-scatter (which is an all-reduce) send 1.0 per rank, its reduce 0.75, its 
 takes 0.47, 0.38, 0.28, 0.13 and 0.04 ms on two cores, as gloo hands each collective to a thread.
 """
 
-from typing import Any, List, Protocol
+from typing import Any, List, Optional, Protocol
 
 import torch
 import torch.distributed as dist
 from torch.utils.weak import WeakIdKeyDictionary
 
+ANY_ORDER = "gloo"  # the backend whose groups may have collectives under way in any order: each has connections and threads of its own
 OUTSTANDING = 3  # collectives that are under way at a time
 OUTSTANDING_HALVES = 8  # each travels in one direction only
+
+
+def backend_for(device: torch.device, group: Optional[dist.ProcessGroup]) -> str:
+    """The backend that carries a group's tensors on this device. ``dist.get_backend`` knows none if a group has one for each kind."""
+    by_kind = dict(pair.split(":") for pair in dist.get_backend_config(group).split(","))
+    return str(by_kind.get(device.type, dist.get_backend(group)))
 
 
 class Strategy(Protocol):

@@ -107,8 +107,7 @@ class Trial:
 
     def _agreed(self, mine: Times) -> Times:
         """The times of the slowest rank."""
-        device = self._exchange.tracked[0].param.device
-        seconds = torch.tensor([*mine.scheduled, *mine.ddp], device=device)
+        seconds = torch.tensor([*mine.scheduled, *mine.ddp])
         with self._exchange.waiting.blocked("the other ranks' times of an iteration"):
             dist.all_reduce(seconds, dist.ReduceOp.MAX, group=self._control)
         every = seconds.tolist()

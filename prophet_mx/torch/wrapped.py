@@ -5,6 +5,7 @@ It may be given, or met in a forward: a user or a framework has put it around a 
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
 
+import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -12,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import ConfigError
 from . import refusals
 from .compression import hook_name, name_of
+from .strategies import ANY_ORDER, backend_for
 from .tracked import Tracked
 
 RIGHT = "allowed: the DistributedDataParallel itself, ScheduledOptimizer(ddp, optimizer)"
@@ -54,15 +56,37 @@ def _no_hook(*arguments: Any, **named: Any) -> str:
     return f"the communication hook {name_of(hook)} would not be called; allowed: one from before ScheduledOptimizer(), or compress="
 
 
+BROADCAST = "_distributed_broadcast_coalesced"  # the method that sends buffers
+
 # Methods that have no place beside a schedule, and what the error of each says.
 REFUSED: Dict[str, Callable[..., str]] = {"join_hook": _no_join, "register_comm_hook": _no_hook, "_register_builtin_comm_hook": _no_hook}
 
 
-class Wrapped:
-    """A DistributedDataParallel whose own reductions are off, also their checks, until :meth:`close`."""
+class _Shared:
+    """In place of BROADCAST. A copy of the DistributedDataParallel has its own."""
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
+    def __init__(self, ddp: DistributedDataParallel, share: Callable[[Sequence[torch.Tensor]], bool]) -> None:
+        self._ddp, self._share = ddp, share
+
+    def __call__(self, tensors: Sequence[torch.Tensor], *more: Any) -> None:
+        if not self._share(tensors):
+            getattr(type(self._ddp), BROADCAST)(self._ddp, tensors, *more)
+
+    def __reduce__(self) -> Tuple[Any, ...]:
+        return getattr, (self._ddp, BROADCAST)
+
+
+class Wrapped:
+    """A DistributedDataParallel whose own reductions are off, also their checks, until :meth:`close`.
+
+    If its group's collectives may not be under way beside those of gradients, ``share`` is called for the buffers; False: it is to send
+    them itself.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel, share: Callable[[Sequence[torch.Tensor]], bool]) -> None:
         self.ddp: Any = ddp
+        if backend_for(next(ddp.parameters()).device, ddp.process_group) != ANY_ORDER:
+            setattr(ddp, BROADCAST, _Shared(ddp, share))
         for method in REFUSED:
             setattr(ddp, method, _Refused(ddp, method))
         if ddp.static_graph:  # else the end of the first backward finishes reductions that have not begun
@@ -84,6 +108,7 @@ class Wrapped:
         """It reduces again."""
         for method in REFUSED:
             delattr(self.ddp, method)
+        vars(self.ddp).pop(BROADCAST, None)
         self.ddp.require_backward_grad_sync = self.synchronizing()
         if self.ddp.static_graph:
             self.ddp._static_graph_delay_allreduce_enqueued = False

@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from prophet_mx import ProphetError
 from prophet_mx.torch import ScheduledOptimizer
+from prophet_mx.torch.strategies import backend_for
 from support.ranks import on_ranks
 from support.training import batches, step
 
@@ -45,10 +46,24 @@ def test_gradients_travel_by_the_backend_of_the_process_group(around):
         model = DistributedDataParallel(model, process_group=group)
     given = {} if around == "DDP model" else {"process_group": group}
     optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), **given)
-    assert len(made) == 3, "the program's, and two for gradients and buffers"
+    assert len(made) == 2, "the program's, and one for gradients; what travels beside them goes by gloo"
     for batch in batches(4, 4, WIDTH):
         step(model, optimizer, batch)
     optimizer.close()
+
+
+def test_a_job_that_names_no_backend_is_one_of_gloo(tmp_path):
+    """It has one for each kind of device: gloo for processors."""
+    dist.init_process_group(store=dist.FileStore(str(tmp_path / "meeting"), 1), rank=0, world_size=1)
+    try:
+        assert backend_for(torch.device("cpu"), None) == backend_for(torch.device("cpu"), dist.group.WORLD) == "gloo"
+        models = [net(), net()]
+        optimizers = [ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1)) for model in models]
+        for model, optimizer in zip(models, optimizers):
+            step(model, optimizer, torch.ones(1, WIDTH))
+            optimizer.close()
+    finally:
+        dist.destroy_process_group()
 
 
 @on_ranks(2)
