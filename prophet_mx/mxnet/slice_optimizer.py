@@ -153,11 +153,10 @@ class SgdCall:
 
 
 class Whole:
-    """The updates of one key: of a slice with a count of its own, or of a parameter."""
+    """The updates of one key: of a slice with a ``count`` of its own, or of a parameter."""
 
-    def __init__(self, optimizer: Any, number: int, weight: Any, is_slice: bool) -> None:
-        self._optimizer, self._number = optimizer, number
-        self._count = optimizer.begin_num_update if is_slice else None
+    def __init__(self, optimizer: Any, number: int, weight: Any, count: Optional[int] = None) -> None:
+        self._optimizer, self._number, self._count = optimizer, number, count
         self.state = optimizer.create_state_multi_precision(number, weight)
         self._call: Optional[SgdCall] = None
         if SgdCall.knows(optimizer) and type(weight) is NDArray:
@@ -345,6 +344,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     ) -> None:
         super().__init__()
         self.inner = inner
+        self._counts = dict(inner._all_index_update_counts.get(0, {}))  # a server's arrays are on device 0
         self.parameters = parameters
         self.service = frozenset(service)
         self.probes = frozenset(probes)
@@ -377,8 +377,10 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         if index in self.groups:
             return Group(self.inner, self.groups[index], self.workers, weight)
         if index in self.probes:
-            return Whole(self._trial, index, weight, False)
-        return Whole(self.inner, self._number(index), weight, index in self.parameters)
+            return Whole(self._trial, index, weight)
+        number = self._number(index)
+        count = self._counts.get(number, self.inner.begin_num_update) if index in self.parameters else None
+        return Whole(self.inner, number, weight, count)
 
     def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:
         if state is None:

@@ -1,5 +1,7 @@
 """Which optimizers are known to be exact on slices, and to depend on the order of updates."""
 
+import pickle
+
 import mxnet as mx
 import pytest
 
@@ -11,6 +13,26 @@ def test_what_depends_on_the_order_of_updates_is_known_and_what_is_derived_from_
     made = mx.optimizer.create(name)
     derived = type("Own", (type(made),), {})()
     assert order_matters(made) and order_matters(derived) and not slicing_allowed(made) and not slicing_allowed(derived)
+
+
+def test_slices_go_on_from_the_updates_that_their_optimizer_has_made():
+    """Of parameter 0 more than of parameter 1, before it was sent to the servers."""
+    used = mx.optimizer.Adam()
+    update = mx.optimizer.get_updater(used)
+    for number in (0, 0, 0, 1):
+        update(number, mx.nd.ones((2,)), mx.nd.ones((2,)))
+    alone, sliced = (
+        mx.optimizer.get_updater(pickle.loads(pickle.dumps(sent)))
+        for sent in (used, SliceOptimizer(used, {5: 0, 6: 0, 7: 1}, [4], [], first=4, last=7, shift=False))
+    )
+    weights, parts = ([mx.nd.ones((2,)) for _ in range(3)] for _ in range(2))
+    for step in range(3):
+        gradient = mx.nd.array([1 + step, -2])
+        for number, weight in zip((0, 2, 1), weights):
+            alone(number, gradient, weight)
+        for key, part in zip((5, 6, 7), parts):
+            sliced(key, gradient, part)
+    assert [part.asnumpy().tobytes() for part in parts] == [weights[place].asnumpy().tobytes() for place in (0, 0, 2)]
 
 
 def test_what_is_measured_with_probes_changes_no_later_update():
