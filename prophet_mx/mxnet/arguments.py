@@ -160,9 +160,9 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
             )
 
 
-def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, buffer: Optional[mx.nd.NDArray] = None) -> None:
-    """The arguments of a key's push, pull or pushpull; None stands for one that is not given. ``typed``: an optimizer on the servers will
-    see the value. ``buffer`` is the buffer of a parameter that is scheduled already: its arrays must be like it.
+def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, buffer: Optional[mx.nd.NDArray] = None) -> None:
+    """The arguments of a key's push, pull or pushpull; None stands for one that is not given. ``buffer`` is the buffer of a parameter that
+    is scheduled already: its arrays must be like it.
 
     A signal handler may pull, so this reads shapes in the way that is safe there.
     """
@@ -179,7 +179,7 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
         for array in arrays_of(key, name, given):
             if known is not None and _core.array_shape(array.handle.value) != known.shape:
                 raise KVStoreMXNetError(f"key {key!r}: {name} has the shape {array.shape}, the parameter {known.shape}")
-            if known is not None and array.dtype != known.dtype and (buffer is not None or typed and name == "value"):
+            if known is not None and array.dtype != known.dtype and (buffer is not None or name == "value"):
                 raise KVStoreMXNetError(
                     f"key {key!r}: {name} has the type {type_name(array.dtype)}, the parameter {type_name(known.dtype)}"
                 )
@@ -194,6 +194,13 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, typed: bool, b
             raise KVStoreMXNetError(f"key {key!r}: value has the shape {mine.shape}, out {other.shape}")
         if mine.stype == "default" and any((one.stype, one.dtype) != (mine.stype, mine.dtype) for one in as_list(out)):
             raise KVStoreMXNetError(f"key {key!r}: out has another type than value ({type_name(mine.dtype)})")
+
+
+def check_rows(book: KeyBook, key: Any) -> None:
+    """The keys of a pull of rows: of a dense key, MXNet's rank 0 refuses it, and others would get an old value."""
+    for name in as_list(key):
+        if isinstance(name, (str, int)) and name in book.shapes:
+            raise KVStoreMXNetError(f"key {name!r:.80} is dense: its rows cannot be pulled; pull all of it")
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:

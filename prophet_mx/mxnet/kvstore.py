@@ -123,9 +123,9 @@ class ScheduledKVStore(WrappedStore):
             check_lists(key, out=out)
             key, out = grouped(key, out)
             for name, targets in zip(key, out):
-                check_transfer(self._keys, name, None, targets, False)
+                check_transfer(self._keys, name, None, targets)
         else:
-            check_transfer(self._keys, key, None, out, False)
+            check_transfer(self._keys, key, None, out)
         sliced, group_of = self._path.layout.slices, self._path.layout.group_of
         if not (sliced or group_of or self._path.traced):
             with self._in_store():
@@ -147,7 +147,7 @@ class ScheduledKVStore(WrappedStore):
         parameter = self._path.parameters.get(key) or self._schedule(key, mx.nd.empty(shape.shape, dtype=shape.dtype))
         assert parameter is not None  # what is sliced is scheduled
         if not fit(parameter.native, out):
-            check_transfer(self._keys, key, None, out, True, parameter.buffer)
+            check_transfer(self._keys, key, None, out, parameter.buffer)
         if not here:
             with self._in_store():
                 super().pull(parameter.keys, parameter.arrays, priority)
@@ -190,9 +190,7 @@ class ScheduledKVStore(WrappedStore):
         except TypeError:  # not even a thing that a dict can hold
             parameter = None
         if parameter is None or not (fit(parameter.native, value) and (out is None or fit(parameter.native, out))):
-            check_transfer(
-                self._keys, key, (None,) if value is None else value, out, self._optimizer is not None, parameter and parameter.buffer
-            )
+            check_transfer(self._keys, key, (None,) if value is None else value, out, parameter and parameter.buffer)
         return parameter
 
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:

@@ -18,14 +18,14 @@ from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from ..policies import OFF
 from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, why_unscheduled
-from .arguments import as_list, check_compression, check_init, checked_priority, parameter_names, pickled_optimizer
+from .arguments import as_list, check_compression, check_init, check_rows, checked_priority, parameter_names, pickled_optimizer
 from .creation import dist_store_wrapped, expect_store
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Hints, Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go
 from .negotiation import negotiate, text_may_come
-from .slice_optimizer import may_know_numbers, slicing_allowed
+from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 
@@ -173,7 +173,9 @@ class WrappedStore(KVStore):
             )
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.row_sparse_pull`."""
+        """As :meth:`mxnet.kvstore.KVStore.row_sparse_pull`; KVStoreError, before anything is sent, if a key is dense."""
+        if self._path is not None:
+            check_rows(self._keys, key)
         with self._in_store():
             super().row_sparse_pull(key, out, priority, row_ids)
 
@@ -214,7 +216,8 @@ class WrappedStore(KVStore):
         ------
         KVStoreError
             this is not an optimizer or cannot be pickled, or gradients are already sliced and it is not known to be exact on
-            slices, or it may know parameters by numbers that they do not have. Nothing was sent.
+            slices, or already scheduled and its result depends on the order of updates, or it may know parameters by numbers that they
+            do not have. Nothing was sent.
         """
         if self._shifted and may_know_numbers(optimizer, 0):
             raise KVStoreError(
@@ -234,6 +237,11 @@ class WrappedStore(KVStore):
             raise KVStoreError(
                 f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
                 "first gradient was pushed; set the optimizer before the first push"
+            )
+        if self._mode is Mode.SCHEDULED and order_matters(optimizer):
+            raise KVStoreError(
+                f"the result of {type(optimizer).__name__} depends on the order in which parameters are updated, and gradients are scheduled "
+                "since the first push; set the optimizer before it, or set PROPHET_POLICY=off"
             )
         super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled))
         self._optimizer = pickled

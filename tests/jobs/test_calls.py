@@ -126,6 +126,51 @@ def test_an_accumulated_gradient_is_kept_and_a_sparse_one_of_a_dense_parameter_r
         assert "refused True" in worker.output and "is row_sparse, the parameter is dense" in worker.output, job.logs()
 
 
+CHANGED_MIND = (
+    START
+    + """
+sizes = {"small": 20, "other": 30, "whole": 800, "sliced": 3000}
+kv.init(list(sizes), [ones(0, size) for size in sizes.values()])
+
+def refused(call):
+    try:
+        call()
+    except KVStoreError as error:
+        print("refused", isinstance(error, mx.MXNetError), error)
+
+half = {key: mx.nd.ones((size,), dtype="float16") for key, size in sizes.items()}
+rows = mx.nd.array([1, 2], dtype="int64")
+
+def wrong():
+    for key, size in sizes.items():
+        refused(lambda: kv.push(key, half[key]))
+        refused(lambda: kv.row_sparse_pull(key, out=mx.nd.sparse.zeros("row_sparse", (size,)), row_ids=rows))
+    refused(lambda: kv.push(list(sizes), [*(ones(1, size) for size in [20, 30, 800]), half["sliced"]]))
+
+wrong()
+outs = [ones(0, size) for size in sizes.values()]
+for step in range(3):
+    kv.pushpull(list(sizes), [ones(step, size) for size in sizes.values()], out=outs)
+    wrong()
+    if step == 1 and "whole" in sys.argv:
+        refused(lambda: kv.set_optimizer(mx.optimizer.create("nadam")))
+print("right", values(*outs), kv.stats()["failure"])
+"""
+)
+
+
+@pytest.mark.parametrize("unit", ["", "whole"])
+def test_other_types_rows_of_dense_keys_and_an_order_that_comes_too_late_are_refused(unit):
+    """Of all keys, whether they are sliced, share messages or neither. Plain dist_sync refuses the first two as well, on rank 0. Where no
+    gradient is sliced, nothing else would refuse an optimizer that needs the order of updates."""
+    script = CHANGED_MIND.replace("unit=4000", "policy='priority', unit=100_000") if unit else CHANGED_MIND
+    job = run_cluster(script, 2, 1, args=[unit], env={"PROPHET_BANDWIDTH": "1Gbit"}, timeout=30)
+    for worker in job.workers:
+        assert "right [[4.0], [4.0], [4.0], [4.0]] \n" in worker.output, job.logs()
+        assert worker.output.count("refused True key '") == 4 * (4 + 4 + 1), job.logs()
+        assert worker.output.count("refused False the result of Nadam depends on the order") == bool(unit), job.logs()
+
+
 NUMPY = """
 import mxnet as mx
 import numpy as np
