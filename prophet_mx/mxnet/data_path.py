@@ -196,7 +196,7 @@ class ScheduledPath:
         return self.parameters.make(key, parts)
 
     def make_group(self, members: Sequence[Key]) -> GroupArrays:
-        """The arrays of a group before its first push."""
+        """The arrays of a group before its first push, which get its initial values."""
         return self.parameters.make_group(members)
 
     def begin(self, layout: Layout, plain: PlainStore) -> None:

@@ -4,7 +4,7 @@ place in the orders, and how optimizers are wrapped for the servers. Pure bookke
 import pickle
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -44,9 +44,11 @@ class Wrapping(NamedTuple):
     groups: Dict[int, Tuple[Tuple[int, int], ...]]  # group -> number and elements of each of its members
     workers: int
 
-    def wrap(self, optimizer: bytes) -> SliceOptimizer:
-        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them."""
-        return SliceOptimizer(pickle.loads(optimizer), *self)
+    def wrap(self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None) -> SliceOptimizer:
+        """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them.
+        ``values`` are those of the members of each group, where the servers do not have them."""
+        texts = {group: (array.dtype.name, array.tobytes().hex()) for group, array in (values or {}).items()}
+        return SliceOptimizer(pickle.loads(optimizer), *self, texts)
 
     def shifts(self, optimizer: Any) -> bool:
         """Whether it matters to an optimizer that later keys are numbered after ours."""

@@ -58,7 +58,7 @@ class Side(Protocol):
         """The arrays from which the slices of a key are made. Called on rank 0 alone."""
 
     def make_group(self, members: Sequence[Key]) -> GroupArrays:
-        """The arrays from which a group is made. Called on rank 0 alone."""
+        """The arrays of a group, which get its initial values."""
 
 
 def negotiate(
@@ -380,9 +380,9 @@ class _Steps:
         return own
 
     def _group_value(self, group: Group, side: Side) -> mx.nd.NDArray:
-        """What a group is initialised from."""
+        """What a group is initialised from. Every worker keeps the initial values of its members: see :meth:`Parameters.group_values`."""
         shapes = [self._keys.shapes[member] for member in group.members]
-        if self._plain.rank != 0:
+        if self.objection is not None:  # it may not have these keys, and sends nothing
             return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
         arrays = side.make_group(group.members)
         start = 0

@@ -4,7 +4,7 @@ import ctypes
 import logging
 from dataclasses import dataclass
 from itertools import count
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -86,7 +86,7 @@ class Parameters:
         self.compression = 1
         self._home = mx.cpu()  # the context of buffers that are made before a push
         self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
-        self._made_groups: Dict[Tuple[Key, ...], GroupArrays] = {}  # likewise, by the members
+        self._made_groups: Dict[Tuple[Key, ...], GroupArrays] = {}  # of groups, with initial values; by the members
         self._groups: Dict[Key, Tuple[_core.Group, int, GroupArrays]] = {}  # by their own keys: with the unit
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
         self._reducers: List[KVStore] = []  # the first sums over several devices, with MXNet's own code
@@ -154,9 +154,10 @@ class Parameters:
         return self._by_key[key]
 
     def _new_group(self, group: Group, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Tuple["_core.Group", int, GroupArrays]:
-        arrays = self._made_groups.pop(group.members, None)
-        if arrays is None or (arrays.wire.dtype, arrays.wire.context) != (sample.dtype, _host(sample)):
+        made = arrays = self._made_groups.pop(group.members)
+        if arrays.wire.context != _host(sample):
             arrays = self._group_arrays(group.members, _host(sample))
+            made.values.copyto(arrays.values).wait_to_read()
         gradients = [self._keys.gradient(member) for member in group.members]
         unit = self._driver.add_unit(
             shape_of(arrays.gradients).bytes,  # without the words
@@ -182,9 +183,16 @@ class Parameters:
         return native, unit, arrays
 
     def make_group(self, members: Sequence[Key]) -> GroupArrays:
-        """The arrays of a group before its first push."""
+        """The arrays of a group before its first push. Whoever asks for them puts its initial values into them."""
         self._made_groups[tuple(members)] = arrays = self._group_arrays(members, self._home)
         return arrays
+
+    def group_values(self) -> Dict[Key, "np.ndarray[Any, Any]"]:
+        """By the key of each group, the newest values of its members that are here, one after the other. Waits for none under way."""
+        groups = set(self.layout.group_of.values())
+        made = {group.key: self._made_groups[group.members] for group in groups if group.members in self._made_groups}
+        made.update((key, arrays) for key, (_, _, arrays) in self._groups.items())
+        return {key: arrays.values.asnumpy() for key, arrays in made.items()}
 
     def _group_arrays(self, members: Sequence[Key], context: mx.Context) -> GroupArrays:
         shapes = [self._keys.shapes[member] for member in members]

@@ -328,6 +328,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
     groups : for the number of each group's key, number of the parameter and elements of each member, in the order of the array.
     workers : how many there are.
+    values : for the number of each group's key, type and bytes in hexadecimal of what its members have, if the servers had no optimizer so
+        far: they then stored what a message adds up to, also for members that not all workers had sent. Numbers that are not in it have
+        their values there.
     """
 
     def __init__(
@@ -341,6 +344,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         shift: bool,
         groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None,
         workers: int = 1,
+        values: Optional[Dict[int, Tuple[str, str]]] = None,
     ) -> None:
         super().__init__()
         self.inner = inner
@@ -350,7 +354,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.probes = frozenset(probes)
         self._trial = pickle.loads(pickle.dumps(inner)) if probes else inner
         self.first, self.last, self.shift = first, last, shift
-        self.groups, self.workers = groups or {}, workers
+        self.groups, self.workers, self.values = groups or {}, workers, values or {}
         self.multi_precision = inner.multi_precision
         self.aggregate_num = 0  # the Updater passes single arrays
         self.allow_np_array = inner.allow_np_array
@@ -375,12 +379,22 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         if index in self.service:
             return None
         if index in self.groups:
+            self._restore(index, weight)
             return Group(self.inner, self.groups[index], self.workers, weight)
         if index in self.probes:
             return Whole(self._trial, index, weight)
         number = self._number(index)
         count = self._counts.get(number, self.inner.begin_num_update) if index in self.parameters else None
         return Whole(self.inner, number, weight, count)
+
+    def _restore(self, group: int, weight: Any) -> None:
+        """Before the first update of a group: give its members their values, if they are not there."""
+        updated = vars(mx.optimizer).setdefault("prophet_mx_groups", set())  # by any optimizer that this server had
+        if group in self.values and group not in updated:
+            kind, values = self.values[group]
+            members = np.frombuffer(bytes.fromhex(values), kind).astype(weight.dtype)
+            weight[: members.size][:] = members  # a view of it
+        updated.add(group)
 
     def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:
         if state is None:

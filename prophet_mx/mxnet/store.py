@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Set
 
 import mxnet as mx
+import numpy as np
 from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
@@ -93,6 +94,7 @@ class WrappedStore(KVStore):
         self._names: Dict[Any, str] = {}  # of parameters by int keys, where the optimizer has told them
         self._trained: Set[Any] = set()  # keys that were initialised from arrays with gradients
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the workers have met
+        self._sums = False  # whether they met without an optimizer on the servers, as far as this worker knows
         self._compression = 1  # factor by which MXNet makes gradients smaller
         self._shifted = False  # whether a text key has another number than without the wrapper
         self._mode = Mode.UNMET if is_synchronous(self) else Mode.PLAIN
@@ -240,11 +242,18 @@ class WrappedStore(KVStore):
             )
         if self._mode is Mode.SCHEDULED and order_matters(optimizer):
             raise KVStoreError(
-                f"the result of {type(optimizer).__name__} depends on the order in which parameters are updated, and gradients are scheduled "
-                "since the first push; set the optimizer before it, or set PROPHET_POLICY=off"
+                f"the result of {type(optimizer).__name__} depends on the order in which parameters are updated, and gradients are "
+                "scheduled since the first push; set the optimizer before it, or set PROPHET_POLICY=off"
             )
-        super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled))
+        super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled, self._group_values()))
         self._optimizer = pickled
+
+    def _group_values(self) -> Dict[int, "np.ndarray[Any, Any]"]:
+        """What the members of groups have, by the numbers of the groups, if the servers may have had no optimizer since the first push."""
+        if self._path is None or not self._sums:
+            return {}
+        found = {self._keys.number(key): values for key, values in self._path.parameters.group_values().items()}
+        return {number: values for number, values in found.items() if number is not None}
 
     # -- the first push ------------------------------------------------------------------------------------------------------
 
@@ -284,6 +293,7 @@ class WrappedStore(KVStore):
             finally:
                 self._plain.initial.clear()  # no more pulls of ours
             self._wrapping = layout.wrapping
+            self._sums = self._optimizer is None
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
             if self._path is None:
                 return

@@ -60,6 +60,61 @@ def test_a_usual_job_sends_far_fewer_messages_than_gradients(train):
     assert scheduled[0]["digests"] == single[0]["digests"]
 
 
+SUMS = """
+import hashlib, sys
+import mxnet as mx
+import numpy as np
+
+mode, dtype, who = sys.argv[1:]
+kv = mx.kv.create("dist_sync")
+if mode == "scheduled":
+    from prophet_mx import ScheduledKVStore
+    kv = ScheduledKVStore(kv, unit=16000)
+sizes = {"a": 8, "b": 64, "c": 100, "d": 3, "e": 500, "f": 30}
+
+def made(seed, size):
+    return mx.nd.array(np.random.RandomState(seed).uniform(-1, 1, size), dtype=dtype)
+
+def train(step, keys):
+    for place, key in reversed(list(enumerate(keys))):
+        kv.pushpull(key, made(1000 * step + 50 * kv.rank + place, sizes[key]), out=outs[key], priority=-place)
+    mx.nd.waitall()
+    for key in sizes:
+        print(kv.rank, "saw", step, key, hashlib.sha256(outs[key].asnumpy().tobytes()).hexdigest(), flush=True)
+
+def optimize(workers, name, **settings):
+    kv._barrier()
+    if kv.rank in workers:
+        kv.set_optimizer(mx.optimizer.create(name, multi_precision=dtype == "float16", **settings))
+    kv._barrier()
+
+for place, (key, size) in enumerate(sizes.items()):
+    kv.init(key, made(place, size))
+outs = {key: mx.nd.zeros((size,), dtype=dtype) for key, size in sizes.items()}
+train(0, "abcde")
+train(1, "ab")                                      # and nobody has pushed f
+first, second = [(0,), (1,)] if who == "one" else [(0, 1), (1,)]
+optimize(first, "sgd", learning_rate=0.5)           # of which no push sees anything
+optimize(first, "dcasgd", learning_rate=0.1)        # which keeps copies of the weights
+train(2, "acf")
+train(3, "abcdef")
+optimize(second, "sgd", learning_rate=0.1, momentum=0.9)
+train(4, "abcdf")
+train(5, "abcdef")
+"""
+
+
+@pytest.mark.parametrize("dtype, who", [("float32", "one"), ("float16", "all")])
+def test_an_optimizer_that_comes_after_sums_finds_the_values_that_plain_dist_sync_has(dtype, who):
+    """Of members that were missing in the last message, or in all of them."""
+    seen = []
+    for mode in ("plain", "scheduled"):
+        job = run_cluster(SUMS, 2, 1, args=[mode, dtype, who], env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_LOG_LEVEL": "info"}, timeout=30)
+        seen.append(sorted(line for worker in job.workers for line in worker.output.splitlines() if " saw " in line))
+    assert len(seen[0]) == 2 * 6 * 6 and seen[1] == seen[0], job.logs()
+    assert all("6 small ones share 2 messages" in worker.output for worker in job.workers), job.logs()
+
+
 STATISTICS = """
 import mxnet as mx
 from mxnet import autograd, gluon
