@@ -250,13 +250,22 @@ class Group:
         if plan is None:
             plan = self._plans[words] = self._plan(words)
         counts = [self._own[run.member] + self._rounds for run in plan.runs]
+        # MXNet's server answers a key whose update failed like any other. So the words are stored also then, or workers would send the
+        # group again for ever.
+        failures: List[Exception] = []
         for place, call in enumerate(plan.calls):
-            call(counts[place * MOST : (place + 1) * MOST])
+            try:
+                call(counts[place * MOST : (place + 1) * MOST])
+            except Exception as error:
+                failures.append(error)
         if not plan.calls:
             for run, state, count in zip(plan.runs, plan.states, counts):
                 number = self._numbers[run.member]
                 self._optimizer._index_update_count[number] = count
-                _apply(self._optimizer, number, *self._arrays(run), state)
+                try:
+                    _apply(self._optimizer, number, *self._arrays(run), state)
+                except Exception as error:
+                    failures.append(error)
         if words == self._full:
             self._rounds += 1
         else:
@@ -267,6 +276,8 @@ class Group:
             end = body + len(self._numbers)
             self._grad.part(body, end).copyto(self._weight.part(body, end))
             self._stored = words
+        if failures:
+            raise failures[0]  # the server prints it
 
     def _present(self, words: bytes) -> List[int]:
         width = len(self._one)

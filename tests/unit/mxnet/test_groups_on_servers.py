@@ -208,6 +208,18 @@ def test_values_that_come_with_an_optimizer_count_until_a_group_was_updated():
             np.testing.assert_allclose(weights.asnumpy(), [*expected, *words], rtol=1e-6)
 
 
+def test_workers_get_the_words_of_a_group_whose_update_fails():
+    """As MXNet's DCASGD does with a momentum. A server prints the error, answers, and updates nothing, as for keys of their own."""
+    members = {91: ((0, 2), (1, 1))}
+    sent = SliceOptimizer(mx.optimizer.create("dcasgd", momentum=0.9), {}, [], [], 91, 91, False, members, 2)
+    update = mx.optimizer.get_updater(on_server(sent))
+    weights = mx.nd.array([1, 2, 3, 0, 0])
+    for words in ([2, 2], [2, 1], [2, 2]):
+        with pytest.raises(ValueError):
+            update(91, mx.nd.array([1, 1, 1, *words]), weights)
+        assert weights.asnumpy().tolist() == [1, 2, 3, *words]
+
+
 def test_sparse_weights_are_left_to_the_optimizer():
     def make():
         return mx.optimizer.create("sgd", momentum=0.9)
