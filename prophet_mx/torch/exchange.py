@@ -310,8 +310,8 @@ class Exchange:
 
     # -- step and zero_grad ------------------------------------------------------------------------------------------------
 
-    def step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive."""
+    def step(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one."""
         self.waiting.check()
         self.end_round()
         update = Update(optimizer, None if self._streams is None else self._streams.marks())
@@ -333,6 +333,7 @@ class Exchange:
                 tracked.ask(update, gradient)
                 if tracked.update is not None and not tracked.unlanded:  # a signal's handler may have waited for it
                     self._ripe(tracked)
+        return bool(members)
 
     def _gradient_for_step(self, tracked: Tracked) -> Optional[torch.Tensor]:
         """What the update is to use; None if ``grad`` is None."""

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Config
+from ..errors import CollectiveError
 from . import refusals, wrapped
 from .compression import HookedDDP
 from .exchange import Exchange
@@ -92,6 +93,7 @@ class Model:
         self._synchronized = True  # the forward before this one was to be synchronised
         self._handles: List[Any] = []
         mine = {id(each.param): each for each in exchange.tracked}
+        self._known = {id(param) for param in model.parameters()}
         self._hook_modules(model, mine)
         self._handles += exchange.homes.find(model, mine, exchange)
         if isinstance(model, DistributedDataParallel):
@@ -217,6 +219,15 @@ class Model:
         elif training:
             self._begin()
             self._exchange.reducing = wanted
+
+    def refuse_replaced(self) -> None:
+        """No parameter had a gradient. CollectiveError if there are others in their place, which have: nobody would reduce those."""
+        for name, param in self._model.named_parameters():
+            if id(param) not in self._known and param.grad is not None:
+                raise CollectiveError(
+                    f"parameter {name!r} is another one than when the ScheduledOptimizer was made, as after "
+                    "load_state_dict(..., assign=True): its gradients are not reduced. Make the optimizers after that"
+                )
 
     def _share(self, buffers: Sequence[torch.Tensor]) -> bool:
         """Give all ranks rank 0's buffers in place of a DistributedDataParallel; False if it is to do so itself."""

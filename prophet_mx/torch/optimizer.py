@@ -181,7 +181,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         Raises
         ------
         CollectiveError
-            backward made no gradient for some parameters, or gradients can no longer be reduced.
+            backward made no gradient for some parameters, or made them for others that took their place, or gradients can no longer be
+            reduced.
         """
         if self._exchange is None:
             return self.optimizer.step(closure)
@@ -197,7 +198,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 self.optimizer.step()
             elif self._lazy:
                 with step_hooks(self.optimizer):
-                    self._exchange.step(self.optimizer)
+                    if not self._exchange.step(self.optimizer):
+                        self._model.refuse_replaced()
             else:  # not known to treat each parameter by itself
                 self._exchange.gather()
                 self.optimizer.step()

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+from prophet_mx.errors import CollectiveError
 from prophet_mx.torch import ScheduledOptimizer
 from support.lines import Lines
 from support.ranks import on_ranks
@@ -104,6 +105,21 @@ def test_once_in_a_while_is_no_reason():
     optimizer.close()
     plain(model, optimizer.optimizer, batch)
     assert optimizer.stats()["unscheduled"] == []  # afterwards it is the user's own
+
+
+@on_ranks(2)
+def test_parameters_that_are_put_in_the_place_of_others_are_refused():
+    """DistributedDataParallel raises an error as well, an iteration later."""
+    model = net()
+    optimizer = scheduled(model)
+    [first, second, third] = batches(3, 4, WIDTH)
+    step(model, optimizer, first)
+    optimizer.step()  # without a backward before it
+    model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()}, assign=True)
+    with pytest.raises(CollectiveError, match="'0.weight' is another one .* assign=True"):
+        step(model, optimizer, second)
+    optimizer.close()
+    step(model, scheduled(model), third)
 
 
 @on_ranks(2)
