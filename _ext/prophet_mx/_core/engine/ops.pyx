@@ -85,6 +85,11 @@ cdef int push_split(EngineContext* context, void* buffer, void** arrays, int n_a
     return push(join_op, NULL, context, &buffer, 1, arrays, n_arrays, b"prophet_split")
 
 
+cdef int push_fence(EngineContext* context, void** arrays, int n_arrays) except -1:
+    """What uses any of these arrays later comes after what has used any of them before, also after what only reads them."""
+    return push(join_op, NULL, context, NULL, 0, arrays, n_arrays, b"prophet_fence")
+
+
 cdef void join_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     complete(on_complete)
 

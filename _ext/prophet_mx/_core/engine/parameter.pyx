@@ -60,7 +60,7 @@ cdef class Parameter:
         Part* parts
         Chunk* chunks
         void** part_arrays          # of all parts, and of all chunks, as ops take them
-        void** chunk_arrays
+        void** chunk_arrays         # and behind the chunks the buffer
         int n_parts, n_chunks
         int dimensions, type        # of the buffer: what an array of this parameter must have
         int64_t* shape
@@ -125,13 +125,14 @@ cdef class Parameter:
         if sum(count for _, count, _, _ in chunks) != self.n_parts:
             raise ValueError(f"chunks of {self.n_parts} parts, not of these: {chunks}")
         self.chunks = <Chunk*>calloc(len(chunks), sizeof(Chunk))
-        self.chunk_arrays = <void**>calloc(len(chunks), sizeof(void*))
+        self.chunk_arrays = <void**>calloc(len(chunks) + 1, sizeof(void*))
         if self.chunks == NULL or self.chunk_arrays == NULL:
             raise MemoryError()
         self.n_chunks = len(chunks)
         for i, (array, count, start, stop) in enumerate(chunks):
             self.chunks[i] = Chunk(<void*><size_t>array, count, start, stop)
             self.chunk_arrays[i] = self.chunks[i].array
+        self.chunk_arrays[self.n_chunks] = self.buffer
         return 0
 
     def __dealloc__(self):
@@ -282,14 +283,17 @@ cdef class Parameter:
         return 0
 
     cpdef gather(self):
-        """Make the buffer wait for all its chunks, before it is used as a whole; nothing to do if it is one."""
-        if self.n_chunks > 1:
-            push_join(self.context, self.chunk_arrays, self.n_chunks, self.buffer)
+        """Make the buffer wait for all its chunks, and for copies from them, before it is used as a whole; nothing to do if it is one."""
+        self.fence()
 
     cpdef scatter(self):
-        """Make all chunks wait for the buffer, after that."""
+        """Make all chunks wait for the buffer, and for copies from it, after that."""
+        self.fence()
+
+    cdef int fence(self) except -1:
         if self.n_chunks > 1:
-            push_split(self.context, self.buffer, self.chunk_arrays, self.n_chunks)
+            push_fence(self.context, self.chunk_arrays, self.n_chunks + 1)
+        return 0
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
         """For the timeline: tell when what was pulled into this array is there."""
