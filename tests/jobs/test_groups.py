@@ -140,3 +140,35 @@ def test_running_statistics_are_in_no_message():
     job = run_cluster(STATISTICS, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_LOG_LEVEL": "info"})
     for worker in job.workers:
         assert "12 small ones share 1 messages" in worker.output, job.logs()
+
+
+FORKED = """
+import os, time
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=16000)
+outs = {key: mx.nd.zeros((64,)) for key in "abc"}
+for key, out in outs.items():
+    kv.init(key, out)
+for step in range(4):
+    for place, key in enumerate("abc" if kv.rank == 0 else "cba"):
+        kv.pushpull(key, mx.nd.full((64,), step + kv.rank), out=outs[key])
+        if step and place == 0 and kv.rank == 0:
+            child = os.fork()
+            if not child:
+                os._exit(0)
+            os.waitpid(child, 0)
+        elif step and kv.rank == 1:
+            time.sleep(0.2)
+    for key, out in outs.items():
+        assert (out == 2 * step + 1).asnumpy().all(), (step, key, out)
+print("all right", flush=True)
+"""
+
+
+def test_a_fork_while_a_member_has_to_be_sent_once_more():
+    """MXNet waits in the fork for what was pushed, and no other thread can run Python code meanwhile. Worker 1's message comes without
+    worker 0's member, which therefore needs another."""
+    job = run_cluster(FORKED, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_LOG_LEVEL": "info"}, timeout=40)
+    assert all("3 small ones share 1 messages" in worker.output and "all right" in worker.output for worker in job.workers), job.logs()

@@ -17,7 +17,8 @@ from libc.string cimport memcpy
 from .drain cimport DRAIN_FED, HOLDING, POLL_MAX, POLL_MIN
 from .posix cimport (CLOCK_MONOTONIC, at, nanosleep, now, pthread_cond_destroy, pthread_cond_init, pthread_cond_signal, pthread_cond_t,
                      pthread_cond_timedwait, pthread_cond_wait, pthread_condattr_init, pthread_condattr_setclock, pthread_condattr_t,
-                     pthread_create, pthread_join, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_unlock, pthread_t, timespec)
+                     pthread_create, pthread_join, pthread_mutex_destroy, pthread_mutex_init, pthread_mutex_lock, pthread_mutex_t,
+                     pthread_mutex_unlock, pthread_t, timespec)
 from .scheduler cimport IDLE, SENT, UnitState, choose_all, choose_rest
 
 cdef struct HoldRequest:            # of a call of a group's member, from the push of its hold until that runs
@@ -44,8 +45,11 @@ cdef class Driver(MeasuredScheduler):
     3. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
        nothing inline on completion).
     4. Ops that were pushed refer to the driver: it lives until they have run.
+    5. `store` is held in calls of MXNet's store by compiled code. Of the two locks it is taken first, and waits for nobody who needs the
+       GIL. It guards `calling`.
     """
     cdef:
+        pthread_mutex_t store
         pthread_cond_t wake
         pthread_t thread
         bint running, stopping
@@ -57,10 +61,11 @@ cdef class Driver(MeasuredScheduler):
         void** groups
         int n_groups
         double groups_due           # when a group has to be looked at, at the latest
-        int calling                 # calls of MXNet's store under way that do not hold the GIL
+        int calling                 # calls of MXNet's store under way by Python code, which do not hold the GIL
 
     def __cinit__(self):
         cdef pthread_condattr_t attributes
+        pthread_mutex_init(&self.store, NULL)
         pthread_condattr_init(&attributes)
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
@@ -75,6 +80,7 @@ cdef class Driver(MeasuredScheduler):
         if self.made:                                   # else nothing runs, and what __cinit__ did not reach is not there
             self.join()
             pthread_cond_destroy(&self.wake)
+            pthread_mutex_destroy(&self.store)
         free(self.gates)
         free(self.groups)
 
@@ -133,8 +139,9 @@ cdef class Driver(MeasuredScheduler):
         self.running = False
 
     def forget_thread(self) -> None:
-        """In a forked child: the native thread exists in the parent only. It may have held the lock, and waits in the condition."""
+        """In a forked child: the native thread exists in the parent only. It may have held the locks, and waits in the condition."""
         pthread_mutex_init(&self.lock, NULL)
+        pthread_mutex_init(&self.store, NULL)
         pthread_cond_init(&self.wake, NULL)
         self.running = False
 
@@ -167,7 +174,9 @@ cdef class Driver(MeasuredScheduler):
 
     def set_calling(self, bint calling) -> None:
         """The caller's thread enters or leaves a function of MXNet's store that does not hold the GIL."""
+        pthread_mutex_lock(&self.store)
         self.calling += 1 if calling else -1
+        pthread_mutex_unlock(&self.store)
 
     # -- called by engine threads ------------------------------------------------------------------------------------------------
 
@@ -335,16 +344,24 @@ cdef class Driver(MeasuredScheduler):
                 pthread_cond_timedwait(&self.wake, &self.lock, &until)
         pthread_mutex_unlock(&self.lock)
 
-    cdef void push_request(self, void* group) noexcept with gil:
+    cdef void push_request(self, void* group) noexcept nogil:
         """Push a request for what is stranded. MXNet's store takes one thread at a time: its tables may just grow in a call of another.
         That takes no time to speak of, and a call that takes long waits for other workers."""
         cdef timespec step = timespec(0, <long>(BUSY_STEP * 1e9))
-        cdef int steps = 0
+        cdef int code, steps = 0
+        pthread_mutex_lock(&self.store)
         while self.calling and steps < BUSY_STEPS:
-            with nogil:
-                nanosleep(&step, NULL)
+            pthread_mutex_unlock(&self.store)
+            nanosleep(&step, NULL)
             steps += 1
-        (<Group>group).push_request(0)
+            pthread_mutex_lock(&self.store)
+        code = (<Group>group).push_request(0)
+        pthread_mutex_unlock(&self.store)
+        if code != 0:
+            pthread_mutex_lock(&self.lock)
+            self.fault = (<Group>group).unit            # the watchdog says so
+            self.open = True
+            pthread_mutex_unlock(&self.lock)
 
 
 cdef void* driver_thread(void* driver) noexcept nogil:

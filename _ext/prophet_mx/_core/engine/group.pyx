@@ -31,8 +31,9 @@ cdef class Group:
 
     Contract:
 
-    1. The caller's thread, and the driver's own for what is stranded, push requests, with the GIL. MXNet's store must not be
-       called by two threads at once.
+    1. The caller's thread, and the driver's own for what is stranded, push requests, the latter without the GIL: MXNet waits for its
+       engine in a fork, where the caller's thread keeps the GIL. MXNet's store must not be called by two threads at once: the driver's
+       lock `store` sees to that.
     2. Engine threads call the driver's on_hold(), on_turn() and on_reply(), under whose lock all else of a group changes.
     3. The driver keeps its groups. Whoever makes one keeps the store and the arrays alive.
 
@@ -113,6 +114,7 @@ cdef class Group:
         """A member's gradient will be in the first of its two arrays: hold both, and see to it that a request carries it."""
         cdef Driver driver = <Driver>self.driver
         cdef int64_t request
+        cdef int code
         cdef bint new
         if not driver.running:
             driver.start()              # the store was closed
@@ -124,19 +126,23 @@ cdef class Group:
         pthread_mutex_unlock(&driver.lock)
         push_hold(self, index, request, iteration, arrays)
         if new:
-            self.push_request(priority)
+            pthread_mutex_lock(&driver.store)
+            code = self.push_request(priority)
+            pthread_mutex_unlock(&driver.store)
+            mx_check(code)
         return 0
 
-    cdef int push_request(self, int priority) except -1:
-        """The request after the last one, with its turn and its reply."""
-        cdef int code
-        push_turn(self)
+    cdef int push_request(self, int priority) noexcept nogil:
+        """The request after the last one, with its turn and its reply; MXNet's code. Under the driver's lock `store`."""
+        cdef int code = push_turn(self)
+        if code != 0:
+            return code
         if self.str_keys:
             code = MX.kv_pushpull_ex(self.store, 1, &self.str_key, 1, &self.str_key, &self.array, &self.array, of_values(priority))
         else:
             code = MX.kv_pushpull(self.store, 1, &self.int_key, 1, &self.int_key, &self.array, &self.array, of_values(priority))
         push_reply(self)                # also after a refused request: its turn is on the engine already
-        return mx_check(code)
+        return code
 
     cdef void pack(self) noexcept nogil:
         """Put what is carried onto the wire."""
@@ -190,8 +196,8 @@ cdef void hold_op(void* run_context, void* on_complete, void* param) noexcept no
     free(hold)
 
 
-cdef int push_turn(Group group) except -1:
-    return push(turn_op, <void*>group, group.context, NULL, 0, &group.array, 1, b"prophet_turn")
+cdef int push_turn(Group group) noexcept nogil:
+    return push_code(turn_op, <void*>group, group.context, NULL, 0, &group.array, 1, b"prophet_turn")
 
 
 cdef void turn_op(void* run_context, void* on_complete, void* param) noexcept nogil:
@@ -199,9 +205,9 @@ cdef void turn_op(void* run_context, void* on_complete, void* param) noexcept no
     (<Driver>driver).on_turn(param, <OnComplete*>on_complete)
 
 
-cdef int push_reply(Group group) except -1:
+cdef int push_reply(Group group) noexcept nogil:
     """A pushpull writes the wire array, so that what reads it comes after; the next turn, which writes it, after that."""
-    return push(reply_op, <void*>group, group.context, &group.array, 1, NULL, 0, b"prophet_reply")
+    return push_code(reply_op, <void*>group, group.context, &group.array, 1, NULL, 0, b"prophet_reply")
 
 
 cdef void reply_op(void* run_context, void* on_complete, void* param) noexcept nogil:

@@ -7,6 +7,8 @@ failed, or a unit would be held forever.
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 
+ctypedef void (*deleter_fn)(void*) noexcept nogil
+
 cdef enum:
     OWN_DEVICE = 99                 # a device id that no program has: nothing is ever placed there
 
@@ -23,9 +25,22 @@ cdef struct Request:                # of units of one parameter, from the push o
     int64_t iteration
 
 
+cdef int push_code(async_fn function, void* param, EngineContext* context, void** reads, int n_reads, void** writes, int n_writes,
+                   const char* name) noexcept nogil:
+    """push() without the GIL; MXNet's code."""
+    return MX.engine_push_async_nd(function, param, NULL, context, reads, n_reads, writes, n_writes, &ASYNC, 0, name, True)
+
+
 cdef int push(async_fn function, void* param, EngineContext* context, void** reads, int n_reads, void** writes, int n_writes,
               const char* name) except -1:
-    return mx_check(MX.engine_push_async_nd(function, param, NULL, context, reads, n_reads, writes, n_writes, &ASYNC, 0, name, True))
+    return mx_check(push_code(function, param, context, reads, n_reads, writes, n_writes, name))
+
+
+cdef int push_skippable(async_fn function, void* param, deleter_fn over, EngineContext* context, void** reads, int n_reads, void** writes,
+                        int n_writes, const char* name) except -1:
+    """An op that is not run if the producer of what it waits for failed. The engine calls over(param) when the op has completed or was
+    skipped: in the thread that completes it, under its locks, or in any other without."""
+    return mx_check(MX.engine_push_async_nd(function, param, over, context, reads, n_reads, writes, n_writes, &ASYNC, 0, name, False))
 
 
 cdef Request* new_request(Driver driver, int first, int count, int64_t iteration) except NULL:

@@ -253,17 +253,22 @@ cdef class Parameter:
         cdef int[MAX_OUTS] int_keys
         cdef cstr[MAX_OUTS] str_keys
         cdef int i
+        cdef int code
         priority = of_values(priority)
         for i in range(n_outs):
             int_keys[i] = part.int_key
             str_keys[i] = part.str_key
+        pthread_mutex_lock(&self.driver.store)
         if self.str_keys and n_outs:
-            return MX.kv_pushpull_ex(self.store, 1, &part.str_key, n_outs, str_keys, &part.array, outs, priority)
-        if self.str_keys:
-            return MX.kv_push_ex(self.store, 1, &part.str_key, &part.array, priority)
-        if n_outs:
-            return MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &part.array, outs, priority)
-        return MX.kv_push(self.store, 1, &part.int_key, &part.array, priority)
+            code = MX.kv_pushpull_ex(self.store, 1, &part.str_key, n_outs, str_keys, &part.array, outs, priority)
+        elif self.str_keys:
+            code = MX.kv_push_ex(self.store, 1, &part.str_key, &part.array, priority)
+        elif n_outs:
+            code = MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &part.array, outs, priority)
+        else:
+            code = MX.kv_push(self.store, 1, &part.int_key, &part.array, priority)
+        pthread_mutex_unlock(&self.driver.store)
+        return code
 
     cpdef join(self):
         """Make each chunk wait for its parts; nothing to do for those of one."""
