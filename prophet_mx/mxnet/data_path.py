@@ -80,6 +80,7 @@ class ScheduledPath:
             self._metrics.close()
             raise
         self.profiled = False
+        self._unseen: Optional[mx.base.MXNetError] = None  # what join() came upon
         self._key_sets = KeySets()
         self._iteration = 0
         self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
@@ -134,8 +135,10 @@ class ScheduledPath:
         limit = partial(self.driver.set_unlimited, False)
         take_part = partial(exchange.clock_pushed, lambda: self.orders(self.layout), self._use_orders, limit)
         self.driver.set_calling(True)
-        self._guarded("the exchange of orders", take_part)
-        self.driver.set_calling(False)
+        try:
+            self._guarded("the exchange of orders", take_part)
+        finally:  # also if a signal handler raises an exception
+            self.driver.set_calling(False)
 
     def _iteration_begins(self) -> None:
         """The work of an iteration, done once, so that a push has little to do."""
@@ -162,12 +165,24 @@ class ScheduledPath:
             self.adopt(config)
         if sample is not None:
             self.parameters.gradients_are_like(sample)
-        mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
+        try:
+            mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
+        except mx.base.MXNetError as error:  # the others wait; and MXNet has forgotten it now
+            self._unseen = error
         monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         if plain is not None:
             self._guarded("the link monitor", lambda: monitor.attach(lambda server: self._ask(plain, server)))
         self._guarded("the watchdog", lambda: self._watch_connections(monitor.sockets))
         self.profiled = bool(self._guarded("the profile", self._start_from_saved))
+
+    def raise_unseen(self) -> None:
+        """Raise an error of the program's own operations that :meth:`join` came upon, now that the workers have agreed."""
+        unseen, self._unseen = self._unseen, None
+        try:
+            if unseen is not None:
+                raise unseen
+        finally:
+            del unseen  # it refers to this frame, and with that to the store
 
     def adopt(self, config: Config) -> None:
         """Take rank 0's settings in place of this worker's own, before the first gradient is sent."""

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Dict, Iterator, List, Optional, Protocol, Type, Union
 
@@ -163,7 +163,10 @@ class _End:
                 if self.path.watchdog.scheduler_gone:
                     self._plain.leave_alone()
                 with self.path.watchdog.blocked("the other workers to end (MXNet's barrier)", ending=True):
-                    mx.nd.waitall()  # what groups have still to send needs the driver's thread, and the store
+                    try:
+                        mx.nd.waitall()  # what groups have still to send needs the driver's thread, and the store
+                    except mx.base.MXNetError as error:  # of the program, which has not seen it; the others wait for what follows
+                        logger.error("error at the end of the store: %s", error)
                     self.path.driver.join()
                     self._plain.free()
             finally:
@@ -191,7 +194,10 @@ def _at_exit() -> None:
                 path.watchdog.hurry(code)
             if ended_by is not None or path.watchdog.scheduler_gone:
                 PlainStore(store.handle).leave_alone()
-        mx.nd.waitall()
+        with ExitStack() as waiting:
+            for _, path in stores if ended_by is not None else ():  # the watchdog does not count what is passed through
+                waiting.enter_context(path.watchdog.blocked("what MXNet has still to do"))
+            mx.nd.waitall()
     except mx.base.MXNetError as error:
         logger.error("error at exit: %s", error)
     finally:

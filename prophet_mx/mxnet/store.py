@@ -295,14 +295,15 @@ class WrappedStore(KVStore):
             self._wrapping = layout.wrapping
             self._sums = self._optimizer is None
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
-            if self._path is None:
-                return
-            if layout.scheduled:
-                self._path.begin(layout, self._plain)
-                return
-            self._path.close()
-            self._path = None
-            let_go(self)
+            path = self._path
+            if path is not None and layout.scheduled:
+                path.begin(layout, self._plain)
+            elif path is not None:
+                path.close()
+                self._path = None
+                let_go(self)
+        if path is not None:
+            path.raise_unseen()
 
     def _hints(self) -> Hints:
         """What is known of the dense keys. Where some were initialised from arrays that have gradients, as those of Trainer, the others get
