@@ -199,6 +199,25 @@ def test_a_member_that_was_not_pushed_in_time_is_no_reason_to_send_each_alone():
     assert rounds.try_close(False, 0.003)[0] is None  # it waits for the other
 
 
+def test_a_request_for_a_gradient_that_failed_goes_with_nothing_so_that_nothing_waits_for_ever():
+    rounds = _core.Gathering(2)
+    request, new = rounds.member_called(0, 0, 0.0)
+    assert new
+    rounds.request_opened()
+    rounds.member_cancelled(0, request, 0.0)
+    carried, _, wake = rounds.try_close(False, 0.0)
+    assert carried is None and wake < 1.0  # a member may come in time
+    assert rounds.try_close(False, wake)[:2] == ([], 0)
+    request, new = rounds.member_called(0, 0, wake)  # the program pushes another
+    assert new and request == 2
+    rounds.request_answered([False, False], wake)
+    rounds.request_opened()
+    rounds.member_ready(0, request, 0, wake)
+    rounds.check()
+    assert rounds.try_close(True, wake)[0] == [0]
+    assert rounds.try_close(True, wake + 10)[0] is None
+
+
 def test_a_job_that_pushes_all_members_sends_one_message_per_iteration():
     program = calls([list(range(MEMBERS))] * 50, [list(range(MEMBERS))], [0.0, 0.004], [False])
     job = Job([program, program])

@@ -25,6 +25,7 @@ cdef struct HoldRequest:            # of a call of a group's member, from the pu
     void* group
     int index
     int64_t request, iteration
+    bint ran                        # not skipped
 
 cdef class Group                    # group.pyx
 
@@ -38,10 +39,9 @@ cdef class Driver(MeasuredScheduler):
 
     Contract, beside those of the base classes:
 
-    1. Engine threads call on_gate(), on_answer(), on_landed(), and on_hold(), on_turn(), on_reply() of groups, which take the lock. The
-       caller's thread can be one of them.
-    2. The driver's own native thread runs loop(). It takes the GIL only to push a request of a group, without the lock. All others are
-       Python threads.
+    1. Engine threads call on_gate(), on_answer(), on_landed(), and on_hold(), on_skipped(), on_turn(), on_reply() of groups, which take
+       the lock. The caller's thread can be one of them.
+    2. The driver's own native thread runs loop(). It never takes the GIL. All others are Python threads.
     3. Completing a gate under the lock is safe: the engine then only queues what depended on it (threaded_engine_perdevice.cc runs
        nothing inline on completion).
     4. Ops that were pushed refer to the driver: it lives until they have run.
@@ -199,6 +199,9 @@ cdef class Driver(MeasuredScheduler):
         cdef double t
         pthread_mutex_lock(&self.lock)
         t = now()
+        if self.fault < 0 and self.units[unit].state == IDLE:       # its gate was skipped, and so was the request
+            pthread_mutex_unlock(&self.lock)
+            return
         self.answers += 1
         if not self.consistent(unit, SENT, t):
             pthread_mutex_unlock(&self.lock)
@@ -229,6 +232,16 @@ cdef class Driver(MeasuredScheduler):
         self.flush(t)
         pthread_mutex_unlock(&self.lock)
 
+    cdef void on_skipped(self, HoldRequest* hold) noexcept nogil:
+        """MXNet failed to compute the gradient of a group's member."""
+        cdef double t
+        pthread_mutex_lock(&self.lock)
+        t = now()
+        (<Group>hold.group).rounds.cancel(hold.index, hold.request, t)
+        self.attend(hold.group, t)
+        self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
     cdef void on_turn(self, void* group, OnComplete* complete) noexcept nogil:
         """The wire array of a group is free for its next message."""
         cdef double t
@@ -246,7 +259,7 @@ cdef class Driver(MeasuredScheduler):
         cdef int unit = (<Group>group).unit
         pthread_mutex_lock(&self.lock)
         t = now()
-        self.answers += (<Group>group).unpack(t)
+        self.answers += (<Group>group).unpack(t) + ((<Group>group).rounds.carried == 0)
         if self.consistent(unit, SENT, t):
             self.unit_answered(unit, t)
         self.attend(group, t)
@@ -273,6 +286,7 @@ cdef class Driver(MeasuredScheduler):
         cdef OnComplete* turn
         if (<Group>group).rounds.may_close(self.open, t, &self.groups_due):
             iteration = (<Group>group).rounds.close()
+            self.requests += (<Group>group).rounds.carried == 0     # others are counted with their holds
             (<Group>group).pack()
             if self.consistent(unit, IDLE, t):
                 self.unit_ready(unit, iteration, t)

@@ -10,11 +10,12 @@ it sends it again. So a member that a worker does not push, or only once it has 
   READY               close()                CARRIED   a message took it along
   CARRIED             answered, done         ABSENT    every worker had sent it
   CARRIED             answered, not done     READY     somebody had not: it goes once more
+  ABSENT              called, then cancelled ABSENT    MXNet failed to compute its gradient, which plain dist_sync does not send either
 
 Requests are numbered from 1. A call of a member needs a request that is not closed, and is later than that of the member's call before.
 If there is none, the caller pushes one. A request carries what is READY of calls that need it or an earlier one. So no request is ever
-left with nothing to carry: the call for which it was pushed is served by none before it. What is READY after its request was closed is
-*stranded*, and a thread of ours pushes another one.
+left with nothing to carry: the call for which it was pushed is served by none before it. If that call is cancelled, the request may go
+with nothing. What is READY after its request was closed is *stranded*, and a thread of ours pushes another one.
 
 Nobody hangs who does not in plain dist_sync. Messages of a group pair up: the server answers the k-th when all workers have sent it.
 Suppose all workers have pushed a member and it is not done. Each of them then has it on the way, or sends it in the end: an open request
@@ -67,6 +68,8 @@ cdef class Gathering:
         Gathered* members
         int count
         int64_t pushed, closed, answered
+        int64_t hollow              # up to this request, one may go with nothing
+        int carried                 # members of the newest message
         bint opened                 # the request after the last closed one has its turn
         int64_t iteration           # of the newest call; the caller may be ahead of its gradients
         int64_t begun               # the iteration of which a member was ready first at `first`
@@ -135,6 +138,12 @@ cdef class Gathering:
         else:                                   # it was on its way when the message left
             self.learn(t)
 
+    cdef void cancel(self, int index, int64_t request, double t) noexcept nogil:
+        """There is no gradient for a call."""
+        self.members[index].calls -= 1
+        self.hollow = max(self.hollow, request)
+        self.latest = t
+
     cdef void leave_alone(self) noexcept nogil:
         """Members wait for one another's values: let them leave as they come."""
         self.alone = min(MOST_ALONE, max(1, 2 * self.alone))
@@ -159,7 +168,7 @@ cdef class Gathering:
         """Whether the message may leave now; if not, *wake is brought forward to when it may. In a `hurry` it waits only for what was
         called."""
         cdef double leaves
-        if not self.opened or self.carriable(self.closed + 1) == 0:
+        if not self.opened or (self.carriable(self.closed + 1) == 0 and self.closed >= self.hollow):
             return False
         leaves = self.latest + self.patience_for_missing(hurry)
         if t >= leaves or self.carriable(self.closed) > 0 or self.iteration <= self.alone_until:
@@ -191,10 +200,12 @@ cdef class Gathering:
         cdef int i
         self.closed += 1
         self.opened = False
+        self.carried = 0
         for i in range(self.count):
             member = &self.members[i]
             if member.state == MEMBER_READY and member.due <= self.closed:
                 member.state = CARRIED
+                self.carried += 1
                 oldest = min(oldest, member.iteration)
                 newest = max(newest, member.iteration)
         for i in range(self.count):
@@ -262,6 +273,9 @@ cdef class Gathering:
 
     def member_ready(self, int index, int64_t request, int64_t iteration, double t) -> None:
         self.ready(index, request, iteration, t)
+
+    def member_cancelled(self, int index, int64_t request, double t) -> None:
+        self.cancel(index, request, t)
 
     def request_opened(self) -> None:
         self.open()

@@ -5,7 +5,8 @@ gradient is copied into the one, and the value out of the other. They are two be
 which then copies the gradient once more when the value may have come. The *wire* array is sent and received: the members, and behind
 them a word for each.
 
-  hold    per member and call: its gradient is here; completes when the value is, for which whatever reads the value waits
+  hold    per member and call: its gradient is here; completes when the value is, for which whatever reads the value waits; skipped if
+          MXNet failed to compute the gradient
   turn    per request: the wire array is free; completes when the scheduler releases the group, which lets the message go
   reply   per request: the answer is in the wire array
 
@@ -185,14 +186,23 @@ cdef int push_hold(Group group, int index, int64_t request, int64_t iteration, v
     cdef HoldRequest* hold = <HoldRequest*>malloc(sizeof(HoldRequest))
     if hold == NULL:
         raise MemoryError()
-    hold[0] = HoldRequest(<void*>group, index, request, iteration)
-    return push(hold_op, hold, &SHARED_CONTEXT, NULL, 0, arrays, 2, b"prophet_hold")
+    hold[0] = HoldRequest(<void*>group, index, request, iteration, False)
+    return push_skippable(hold_op, hold, hold_over, &SHARED_CONTEXT, NULL, 0, arrays, 2, b"prophet_hold")
 
 
 cdef void hold_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef HoldRequest* hold = <HoldRequest*>param
     cdef void* driver = (<Group>hold.group).driver
+    hold.ran = True
     (<Driver>driver).on_hold(hold, <OnComplete*>on_complete)
+
+
+cdef void hold_over(void* param) noexcept nogil:
+    """A hold that ran was completed under the driver's lock. One that was skipped was not."""
+    cdef HoldRequest* hold = <HoldRequest*>param
+    cdef void* driver = (<Group>hold.group).driver
+    if not hold.ran:
+        (<Driver>driver).on_skipped(hold)
     free(hold)
 
 

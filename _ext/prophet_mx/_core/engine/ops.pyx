@@ -1,8 +1,10 @@
 """The native ops that go onto MXNet's engine around a request of the store, and the contexts that they run in.
 
 Each push_ function pushes one op and returns at once; -1 with MXNet's error if the engine refuses it. An op's function runs later, on
-a thread of the engine, and owns what was allocated for it. wait=True everywhere: ops run even if the producer of what they wait for
-failed, or a unit would be held forever.
+a thread of the engine, and owns what was allocated for it. Ops run even if the producer of what they wait for failed, or a unit would be
+held forever. But a gate, and the hold of a group's member, are skipped as the request behind them is: what MXNet fails to compute is not
+sent. The program may catch the error, and MXNet then forgets it everywhere. A gate that was still held would let the request go, with what
+the buffer has from before.
 """
 from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
@@ -56,13 +58,12 @@ cdef Request* new_request(Driver driver, int first, int count, int64_t iteration
 
 cdef int push_gate(EngineContext* context, Driver driver, int unit, int64_t iteration, void* array, void** buffer, int buffers) except -1:
     """The gate writes the unit's array, so that the request waits for it; it reads the buffer that a slice is part of."""
-    return push(gate_op, new_request(driver, unit, 1, iteration), context, buffer, buffers, &array, 1, b"prophet_gate")
+    return push_skippable(gate_op, new_request(driver, unit, 1, iteration), free, context, buffer, buffers, &array, 1, b"prophet_gate")
 
 
 cdef void gate_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef Request* request = <Request*>param
     (<Driver>request.driver).on_gate(request.first, request.iteration, <OnComplete*>on_complete)
-    free(request)
 
 
 cdef int push_done(EngineContext* context, Driver driver, int unit, void* array, bint pulled) except -1:
