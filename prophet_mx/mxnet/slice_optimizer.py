@@ -164,17 +164,19 @@ class Whole:
 
     def update(self, weight: Any, grad: Any) -> None:
         optimizer, number, count = self._optimizer, self._number, self._count
-        if self._call is not None and type(grad) is NDArray:
-            if count is None:
-                count = optimizer._index_update_count.get(number, optimizer.begin_num_update)
-            self._call.put(0, weight, grad)
-            self._call((count,))
-        else:
-            if count is not None:
-                optimizer._index_update_count[number] = count
-            _apply(optimizer, number, weight, grad, self.state)
-        if self._count is not None:
-            self._count = optimizer._index_update_count[number]
+        try:
+            if self._call is not None and type(grad) is NDArray:
+                if count is None:
+                    count = optimizer._index_update_count.get(number, optimizer.begin_num_update)
+                self._call.put(0, weight, grad)
+                self._call((count,))
+            else:
+                if count is not None:
+                    optimizer._index_update_count[number] = count
+                _apply(optimizer, number, weight, grad, self.state)
+        finally:  # an update that fails counts as well
+            if self._count is not None:
+                self._count = optimizer._index_update_count.get(number, self._count)
 
 
 class Views:
@@ -231,7 +233,8 @@ class Group:
         # A member's updates are its own and the rounds in which all were present.
         self._own = [optimizer._index_update_count.get(number, optimizer.begin_num_update) for number in self._numbers]
         self._rounds = 0
-        self.state = optimizer.create_state_multi_precision(self._numbers[0], weight[: self._starts[-1]])
+        self.state: Any = None
+        self._has_state = False  # made at the first update, as what fails there must not keep the words from the workers
         self._half = optimizer.multi_precision and weight.dtype == np.float16
         words = np.full(len(members), workers, weight.dtype)
         self._full, self._one = words.tobytes(), words[:1].tobytes()
@@ -246,13 +249,33 @@ class Group:
             self._plans = {}
         body = self._starts[-1]
         words = ctypes.string_at(self._grad.address + body * len(self._one), len(self._full))
-        plan = self._plans.get(words)
-        if plan is None:
-            plan = self._plans[words] = self._plan(words)
-        counts = [self._own[run.member] + self._rounds for run in plan.runs]
+        failures: List[Exception] = []
+        try:
+            plan = self._plans.get(words)
+            if plan is None:
+                plan = self._plans[words] = self._plan(words)
+            self._carry_out(plan, failures)
+        except Exception as error:
+            failures.append(error)
         # MXNet's server answers a key whose update failed like any other. So the words are stored also then, or workers would send the
         # group again for ever.
-        failures: List[Exception] = []
+        if words != self._stored:
+            end = body + len(self._numbers)
+            self._grad.part(body, end).copyto(self._weight.part(body, end))
+            self._stored = words
+        if words == self._full:
+            self._rounds += 1
+        else:
+            # In others, members may now differ from their neighbours.
+            self._plans = {known: plan for known, plan in self._plans.items() if known == words}
+            for member in self._present(words):
+                self._own[member] += 1
+        if failures:
+            raise failures[0]  # the server prints it
+
+    def _carry_out(self, plan: Plan, failures: List[Exception]) -> None:
+        """Update what a message brings, all of it even if an update fails."""
+        counts = [self._own[run.member] + self._rounds for run in plan.runs]
         for place, call in enumerate(plan.calls):
             try:
                 call(counts[place * MOST : (place + 1) * MOST])
@@ -266,18 +289,6 @@ class Group:
                     _apply(self._optimizer, number, *self._arrays(run), state)
                 except Exception as error:
                     failures.append(error)
-        if words == self._full:
-            self._rounds += 1
-        else:
-            self._plans = {words: plan}  # in others, members may now differ from their neighbours
-            for member in self._present(words):
-                self._own[member] += 1
-        if words != self._stored:
-            end = body + len(self._numbers)
-            self._grad.part(body, end).copyto(self._weight.part(body, end))
-            self._stored = words
-        if failures:
-            raise failures[0]  # the server prints it
 
     def _present(self, words: bytes) -> List[int]:
         width = len(self._one)
@@ -285,6 +296,9 @@ class Group:
 
     def _plan(self, words: bytes) -> Plan:
         optimizer = self._optimizer
+        if not self._has_state:
+            self.state = optimizer.create_state_multi_precision(self._numbers[0], self._weight.part(0, self._starts[-1]))
+            self._has_state = True
         joins = _any_number_of_calls(optimizer.lr_scheduler) and not optimizer.param_dict
         runs: List[Run] = []
         last: Any = None  # where the run ends, and what its members have in common

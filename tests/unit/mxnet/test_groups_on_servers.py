@@ -208,16 +208,55 @@ def test_values_that_come_with_an_optimizer_count_until_a_group_was_updated():
             np.testing.assert_allclose(weights.asnumpy(), [*expected, *words], rtol=1e-6)
 
 
-def test_workers_get_the_words_of_a_group_whose_update_fails():
-    """As MXNet's DCASGD does with a momentum. A server prints the error, answers, and updates nothing, as for keys of their own."""
+class Stateless(mx.optimizer.SGD):
+    def create_state_multi_precision(self, index, weight):
+        raise ValueError("no room")
+
+
+@pytest.mark.parametrize(
+    "failing",
+    [
+        mx.optimizer.create("dcasgd", momentum=0.9),
+        mx.optimizer.create("sgd", momentum="0.9"),  # from a command line: fails as the operator is chosen
+        mx.optimizer.create("sgd", wd="0.1"),
+        mx.optimizer.create("adam", begin_num_update="1"),
+        Stateless(),
+    ],
+    ids=["operator", "momentum", "decay", "count", "state"],
+)
+def test_workers_get_the_words_of_a_group_whose_update_fails(failing):
+    """A server prints the error, answers, and updates nothing, as for keys of their own."""
     members = {91: ((0, 2), (1, 1))}
-    sent = SliceOptimizer(mx.optimizer.create("dcasgd", momentum=0.9), {}, [], [], 91, 91, False, members, 2)
-    update = mx.optimizer.get_updater(on_server(sent))
+    update = mx.optimizer.get_updater(on_server(SliceOptimizer(failing, {}, [], [], 91, 91, False, members, 2)))
     weights = mx.nd.array([1, 2, 3, 0, 0])
     for words in ([2, 2], [2, 1], [2, 2]):
-        with pytest.raises(ValueError):
+        with pytest.raises((ValueError, TypeError)):
             update(91, mx.nd.array([1, 1, 1, *words]), weights)
         assert weights.asnumpy().tolist() == [1, 2, 3, *words]
+
+
+class Failing(mx.lr_scheduler.LRScheduler):
+    def __call__(self, num_update):
+        if num_update == 2:
+            raise ValueError("no rate")
+        return 0.1
+
+
+@pytest.mark.parametrize("name", ["sgd", "adam"])
+def test_an_update_that_fails_counts_for_a_slice_as_for_its_parameter(name):
+    """Corrections of the bias go by the number of updates."""
+    results = []
+    for wraps in (False, True):
+        made = mx.optimizer.create(name, learning_rate=0.1, lr_scheduler=Failing(0.1))
+        update = mx.optimizer.get_updater(SliceOptimizer(made, {5: 0}, [], [], 5, 5, False) if wraps else made)
+        weight, failed = mx.nd.ones((3,)), 0
+        for step in range(5):
+            try:
+                update(5 if wraps else 0, mx.nd.array([1, -step, 2]), weight)
+            except ValueError:
+                failed += 1
+        results.append((failed, weight.asnumpy().tobytes()))
+    assert results[0] == results[1] and results[0][0] == 1
 
 
 def test_sparse_weights_are_left_to_the_optimizer():
