@@ -25,7 +25,7 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
-from ..planning.placement import SURE, probes
+from ..planning.placement import BIGARRAY_VARIABLE, SURE, probes
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import Slice
 from ..policies import POLICIES
@@ -151,6 +151,7 @@ class _Steps:
             "settings": encoded_settings(config),
             "keys": encoded_keys(keys) if schedules else [],
             "calls": keys.calls,
+            "bound": keys.bigarray,
             "hints": hints if schedules else NO_HINTS,
         }
         said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
@@ -161,6 +162,7 @@ class _Steps:
         keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
         config, self.objection = adopted(config, told["settings"])
         if told["scheduled"]:
+            self._adopt_bound(told["bound"])
             self._adopt_keys(told["keys"], told["calls"], more)
             self._meeting.fence()
         return told, config
@@ -175,6 +177,15 @@ class _Steps:
             here, there = ("on", "off") if self._compressed else ("off", "on")
             raise KVStoreError(
                 f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
+            )
+
+    def _adopt_bound(self, bound: int) -> None:
+        """Take rank 0's number of elements from which on MXNet spreads an array, by which gradients are cut. This worker's MXNet has its
+        own, so that it cannot train with another."""
+        own, self._keys.bigarray = self._keys.bigarray, bound
+        if own != bound and self._keys.servers > 1:
+            self.objection = self.objection or KVStoreError(
+                f"{BIGARRAY_VARIABLE} is {own} on worker {self._plain.rank} and {bound} on rank 0: set the same on all workers"
             )
 
     def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:

@@ -50,12 +50,12 @@ class Worker:
     call of its own, or all by one.
     """
 
-    def __init__(self, keys, early=0, first=None, settings=SETTINGS):
+    def __init__(self, keys, early=0, first=None, settings=SETTINGS, bound=10**6):
         self.keys = [key if isinstance(key, tuple) else (key, mx.nd.zeros((400,))) for key in keys]
-        self.early, self.first, self.settings = early, first, settings
+        self.early, self.first, self.settings, self.bound = early, first, settings, bound
 
     def meet(self, store, calls=True, servers=1):
-        book = KeyBook(servers, 10**6)
+        book = KeyBook(servers, self.bound)
         if not calls:
             store.init([key for key, _ in self.keys], [value for _, value in self.keys])
         for place, (key, value) in enumerate(self.keys):
@@ -184,6 +184,16 @@ def test_a_policy_that_one_worker_lacks_is_an_error_on_all(monkeypatch):
         error
     )
     assert type(told) is KVStoreError and "told by worker 1: policy='toy'" in str(told)
+
+
+def test_a_bound_of_large_arrays_that_one_worker_has_alone_is_an_error_on_all():
+    """Units depend on it. One server holds everything, whatever the bound."""
+    few = Worker([1, 2], bound=300)
+    errors = meet(few, Worker([2, 1]), servers=2)
+    words = "MXNET_KVSTORE_BIGARRAY_BOUND is 1000000 on worker 1 and 300 on rank 0: set the same on all workers"
+    assert [str(error) for error in errors] == [f"told by worker 1: {words}", words] and {type(error) for error in errors} == {KVStoreError}
+    found = meet(few, Worker([2, 1]), servers=1)
+    assert isinstance(found[0], dict) and found[0] == found[1]
 
 
 def test_if_rank_0_schedules_nothing_no_keys_are_compared():
