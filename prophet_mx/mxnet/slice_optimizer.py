@@ -413,12 +413,18 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         return Whole(self.inner, number, weight, count)
 
     def _restore(self, group: int, weight: Any) -> None:
-        """Before the first update of a group: give its members their values, if they are not there."""
+        """Before the first update of a group: give its members their values, if they are not there. What all workers had in the last
+        message is there, and servers may hold it in more bits than workers got."""
         updated = vars(mx.optimizer).setdefault("prophet_mx_groups", set())  # by any optimizer that this server had
         if group in self.values and group not in updated:
-            kind, values = self.values[group]
-            members = np.frombuffer(bytes.fromhex(values), kind).astype(weight.dtype)
-            weight[: members.size][:] = members  # a view of it
+            kind, text = self.values[group]
+            values = np.frombuffer(bytes.fromhex(text), kind)
+            held, stop = weight.asnumpy(), 0
+            for (_, elements), word in zip(self.groups[group], held[values.size :]):
+                start, stop = stop, stop + elements
+                if word != self.workers:
+                    held[start:stop] = values[start:stop]
+            weight[:] = held
         updated.add(group)
 
     def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:

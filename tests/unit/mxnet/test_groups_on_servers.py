@@ -213,6 +213,16 @@ class Stateless(mx.optimizer.SGD):
         raise ValueError("no room")
 
 
+def test_sums_that_a_server_holds_in_more_bits_than_workers_got_stay():
+    """MXNet's servers may hold numbers of half precision in single. The last message had the first member of all workers."""
+    vars(mx.optimizer).pop("prophet_mx_groups", None)
+    values = {92: ("float16", np.array([1, 2, 3], "float16").tobytes().hex())}
+    sent = SliceOptimizer(mx.optimizer.SGD(learning_rate=1.0), {}, [], [], 92, 92, False, {92: ((0, 2), (1, 1))}, 2, values)
+    update, weights = mx.optimizer.get_updater(on_server(sent)), mx.nd.array([1.0001, 2.0001, 77, 2, 1])
+    update(92, mx.nd.array([1, 1, 1, 2, 2]), weights)
+    np.testing.assert_allclose(weights.asnumpy(), [0.0001, 1.0001, 2, 2, 2], rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "failing",
     [
