@@ -316,8 +316,8 @@ class WrappedStore(KVStore):
         of parameters that Trainer has numbered, in the order of sorted texts. Empty if the keys are in that order, as those of Module."""
         dense = list(self._keys.shapes)
         learned = self._path.saved_order() if self._path is not None else {}
-        if learned and all(str(key) in learned for key in dense):
-            return [learned[str(key)] for key in dense]
+        if learned and all(str(key) in learned for key in dense if not self._trained or key in self._trained):
+            return [learned.get(str(key), len(learned)) for key in dense]  # running statistics have no gradients, and are in no profile
         names = [self._names.get(key) for key in dense]
         known = [name for name in names if name is not None]
         return natural_places(known) if len(known) == len(names) and self._keys.texts is False else []

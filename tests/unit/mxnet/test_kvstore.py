@@ -1,5 +1,7 @@
 """Stores that are wrapped without a job."""
 
+from types import SimpleNamespace
+
 import mxnet as mx
 import pytest
 
@@ -50,3 +52,15 @@ def test_a_store_that_could_not_agree_never_sends_a_gradient(monkeypatch):
             send("a", mx.nd.ones((4,)) * 5)
     kv.pull("a", out=out)
     assert (out == 1).asnumpy().all()
+
+
+@pytest.mark.parametrize("trained, places", [((1, 2, 3), [3, 2, 0, 1]), ((), [0, 1, 2, 3]), ((0, 1), [0, 1, 2, 3])])
+def test_a_saved_profile_orders_parameters_also_beside_running_statistics(trained, places):
+    """Key 0 is in no profile. Without that order, the names count."""
+    found = SimpleNamespace(
+        _keys=SimpleNamespace(shapes=dict.fromkeys(range(4)), texts=False),
+        _path=SimpleNamespace(saved_order=lambda: {"2": 0, "3": 1, "1": 2}),
+        _trained=set(trained),
+        _names={key: f"layer{key}_weight" for key in range(4)},
+    )
+    assert store.WrappedStore._places(found) == places
