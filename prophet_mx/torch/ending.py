@@ -46,7 +46,7 @@ class Parts(NamedTuple):
 
     def _leave_gradients(self) -> None:
         """Gradients of a backward that no ``step()`` has followed are in ``grad``, unless other ranks do not come."""
-        if self.exchange.in_backward() or self.exchange.waiting.failure is not None:
+        if self.exchange.incomplete() or self.exchange.waiting.failure is not None:
             return
         self.exchange.end_round()
         wait_in_time(self.exchange)
@@ -57,14 +57,17 @@ class Parts(NamedTuple):
     def take_down(self, patience: float) -> None:
         """End the threads, and leave the model as it was. ``patience``: seconds for what is under way."""
         self.model.close()
+        ended = self.exchange.close(patience)
         # Destroying a group waits for what is under way in it.
-        if self.exchange.close(patience) and self.exchange.waiting.failure is None:
+        if ended and self.exchange.waiting.failure is None:
             for group in self.groups:
                 give_up_group(group)
         self.monitor.close()
         for each in self.exchange.tracked:
             each.leave()
             each.unwatch()
+        if ended:
+            self.exchange.free()
 
     def leave(self) -> None:
         """In a forked child: as after :meth:`close`, without the threads, the groups and the files, which are the parent's."""

@@ -6,7 +6,7 @@ The states of one parameter, and what changes them, are in tracked.py.
 import logging
 import time
 from collections import deque
-from typing import Any, Deque, List, Optional, Sequence, Tuple
+from typing import Any, Deque, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -21,6 +21,11 @@ from .updates import Update, Updater
 logger = logging.getLogger("prophet_mx")
 
 CLIPPED = 3  # calls of step() of which one with clipped gradients shows that a job clips them
+
+
+def _between() -> bool:
+    """Whether this thread is in no backward."""
+    return bool(torch._C._current_graph_task_id() == -1)  # type: ignore[attr-defined]
 
 
 class Exchange:
@@ -52,6 +57,7 @@ class Exchange:
         self._clipping = False  # clip_grad_norm_ has read gradients since the last step()
         self._clipped: Deque[bool] = deque(maxlen=CLIPPED)
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
+        self._running: Set[int] = set()  # backward passes that have contributed and are not over, or raised; where some may give less
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
@@ -95,16 +101,25 @@ class Exchange:
             self.end_round()
         if not self.rounds.count:
             self.rounds.begin()
+        if self.rounds.unused:
+            self._note_running()
         self.rounds.await_sum(tracked)
         with plainly():
-            gradient = [self._local(tracked)]
-            if gradient[0].layout is not torch.strided or torch.is_grad_enabled():
+            gradient = self._local(tracked)
+            if gradient and (gradient[0].layout is not torch.strided or torch.is_grad_enabled()):
                 self._refuse(tracked, gradient[0])
             self.rounds.contribute(tracked, gradient)
         self._kept = self._kept or tracked.kept is not None
         if self._kept and not self._settling:
             self._settling = True
             torch.autograd.Variable._execution_engine.queue_callback(self._settle_kept)  # type: ignore[attr-defined]
+
+    def _note_running(self) -> None:
+        """Backward is under way, until PyTorch calls back; it does not if backward raises."""
+        task = torch._C._current_graph_task_id()  # type: ignore[attr-defined]
+        if task != -1 and task not in self._running:
+            self._running.add(task)
+            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._running.discard(task))  # type: ignore[attr-defined]
 
     def _settle_kept(self) -> None:
         """Backward is over: gradients of before it that the program still holds get the sums, as aliases of them are read unseen."""
@@ -117,25 +132,19 @@ class Exchange:
             if tracked.kept is not None:
                 self.expose(tracked)
 
-    def _local(self, tracked: Tracked) -> torch.Tensor:
-        """What this rank contributes. With the guards off."""
-        if tracked.stage != IDLE:
-            return self._merged(tracked)
-        assert tracked.param.grad is not None
-        return tracked.param.grad
-
-    def _merged(self, tracked: Tracked) -> torch.Tensor:
-        """The gradient of a parameter that backward reaches again before ``step()``: the sum, and what was added here."""
-        with plainly():
-            fresh = tracked.param.grad
-            assert fresh is not None
-            return tracked.sum().add_(fresh) if tracked.slot == HIDDEN else fresh
+    def _local(self, tracked: Tracked) -> List[torch.Tensor]:
+        """What this rank contributes, as :meth:`Tracked.take` wants it: nothing if a hook of the program has dropped it. With the guards
+        off."""
+        found = tracked.param.grad if tracked.stage == IDLE else tracked.merged()
+        return [] if found is None else [found]
 
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
         if tracked.stage == SUMMING:
             self.rounds.await_sum(tracked)
-            tracked.hold(self._merged(tracked))
+            with plainly():
+                merged = tracked.merged()
+            tracked.hold(merged)
 
     def _refuse(self, tracked: Tracked, gradient: torch.Tensor) -> None:
         if gradient.layout is not torch.strided:
@@ -159,10 +168,19 @@ class Exchange:
     # -- rounds ------------------------------------------------------------------------------------------------------------
 
     def end_round(self) -> None:
-        """The backward pass is over. CollectiveError if a parameter had no gradient, unless that is allowed."""
+        """The backward pass is over. CollectiveError if it raised, or if a parameter had no gradient, unless that is allowed."""
         if not self.rounds.count:
             return
+        if _between():
+            if self._running and self.in_backward():
+                raise CollectiveError(
+                    "backward raised an error before it had given all gradients, which other ranks wait for: the job cannot continue"
+                )
+            self._running.clear()
         self.rounds.end()
+        for tracked in self.rounds.filled if self.rounds.unused else ():
+            if tracked.kept is not None:  # an alias of it would be read unseen
+                self.expose(tracked)
         if self.recording or self.sampling:
             # On an accelerator gradients are ready when it has made them, not when the hook of each ran.
             seconds = None if self._streams is None else self._streams.seconds([tracked.mark for tracked in self.tracked])
@@ -196,7 +214,7 @@ class Exchange:
 
     def _ripe(self, tracked: Tracked) -> None:
         """The sum of a parameter whose update is asked for is there. The lock is held."""
-        if tracked.absent and tracked.gradient is tracked.view:  # no rank has used it
+        if tracked.absent and tracked.gradient is tracked.view and not tracked.restore():  # no rank has used it
             tracked.cancel()
             return
         self.updater.ripe(tracked)
@@ -230,14 +248,16 @@ class Exchange:
 
     def _read_after_backward(self, tracked: Tracked) -> None:
         if self.rounds.count:
-            if torch._C._current_graph_task_id() != -1:  # type: ignore[attr-defined]
-                raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
+            if not _between():
+                if tracked.round == self.rounds.number:
+                    raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
+                return  # a hook of the program that comes before ours
             if self.rounds.count < len(self.tracked):
                 self.end_round()
 
     def fill(self) -> None:
         """If backward is over, contribute for the parameters that it has not reached: other ranks may have used them."""
-        if self.rounds.unused and self.in_backward() and torch._C._current_graph_task_id() == -1:  # type: ignore[attr-defined]
+        if self.rounds.unused and self.in_backward() and _between():
             self.end_round()
 
     def lends(self, tracked: Tracked) -> bool:
@@ -266,8 +286,8 @@ class Exchange:
         self.rounds.await_sum(tracked)
         tracked.give_own_memory()
 
-    def gather(self) -> None:
-        """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain."""
+    def gather(self) -> bool:
+        """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain. False if none has a gradient."""
         self.waiting.check()
         self.end_round()
         for tracked in self.tracked:
@@ -275,14 +295,19 @@ class Exchange:
                 if tracked.hidden:
                     self.expose(tracked)
                 tracked.settle()
+        return any(tracked.param.grad is not None for tracked in self.tracked if tracked.group is not None)
 
     def under_way(self) -> bool:
         """Whether collectives have been started, or updates asked for, that are not done."""
         return any(tracked.update is not None or tracked.unlanded and self.rounds.number for tracked in self.tracked)
 
     def in_backward(self) -> bool:
-        """Whether a backward pass has begun and not given all gradients: it raised."""
+        """Whether a backward pass has begun and not given all gradients: it is under way, it raised, or some parameters are not used."""
         return 0 < self.rounds.count < len(self.tracked)
+
+    def incomplete(self) -> bool:
+        """Whether the gradients of the last backward cannot be used: it has not given all, and is to give more, or it raised."""
+        return self.in_backward() and (bool(self._running) or not self.rounds.unused)
 
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has asked for are done."""
@@ -294,7 +319,7 @@ class Exchange:
 
     def settle(self) -> None:
         """Return when no sum is under way, unless backward has begun and not given all gradients."""
-        if not self.in_backward() and torch._C._current_graph_task_id() == -1:  # type: ignore[attr-defined]
+        if not self.in_backward() and _between():
             for tracked in self.tracked:
                 self.rounds.await_sum(tracked)
             self.rounds.await_answers()
@@ -380,7 +405,7 @@ class Exchange:
                 self.waiting.condition.wait()
 
     def _not_done(self) -> bool:
-        between = not self.in_backward() and torch._C._current_graph_task_id() == -1  # type: ignore[attr-defined]
+        between = not self.in_backward() and _between()
         return any(tracked.update is not None or between and tracked.unlanded for tracked in self.tracked)
 
     def let_go(self) -> None:
@@ -403,3 +428,9 @@ class Exchange:
         ended = self.updater.stop(patience) and ended
         self.waiting.close()
         return ended
+
+    def free(self) -> None:
+        """After :meth:`close`, once no parameter is scheduled: give the memory of the flat buffers back, but for what the program holds."""
+        self.rounds.free()
+        for tracked in self.tracked:
+            tracked.forget()

@@ -20,7 +20,7 @@ from .norms import Norms
 from .reducer import Reducer
 from .strategies import OUTSTANDING, OUTSTANDING_HALVES, AllReduce, FromOwner, Strategy, ToOwner, payload
 from .streams import Streams
-from .tracked import IDLE, OWN, STEPPING, Owner, Tracked
+from .tracked import IDLE, STEPPING, Owner, Tracked
 from .waiting import Waiting
 
 LISTED = 8  # parameters in a message
@@ -64,6 +64,7 @@ class Rounds:
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
         self.norms: Optional[Norms] = None  # of a round in halves
+        self._used = torch.zeros(0)  # the ranks' answers
         self._tags = 0  # of halves, in all plans so far
         self._reducer: Optional[Reducer] = None
 
@@ -151,6 +152,10 @@ class Rounds:
         """End the threads; False if they have not ended within ``patience`` seconds."""
         return self._reducer is None or self._reducer.stop(patience)
 
+    def free(self) -> None:
+        """After :meth:`stop`: forget all units."""
+        self._reducer, self.norms, self._used = None, None, torch.zeros(0)
+
     # -- contributions -----------------------------------------------------------------------------------------------------
 
     def contribute(self, tracked: Tracked, gradient: List[torch.Tensor], filled: bool = False) -> None:
@@ -160,9 +165,14 @@ class Rounds:
         the ranks' answers as well.
         """
         assert self._reducer is not None
+        if gradient and (gradient[0].shape != tracked.view.shape or gradient[0].dtype != tracked.view.dtype):
+            raise CollectiveError(
+                f"parameter {tracked.name!r} has a gradient of {gradient[0].dtype} and shape {tuple(gradient[0].shape)}; when the "
+                f"ScheduledOptimizer was made it had {tracked.view.dtype} and {tuple(tracked.view.shape)}. Make the optimizers after that"
+            )
         if self.norms is not None and not self.count:
             self._begin_norms(self.norms)
-        tracked.take(gradient, self._strategy.scale)
+        tracked.take(gradient, self._strategy.scale, filled)
         # The landing thread counts down from the moment in which a unit is ready.
         tracked.contribute(self.number, filled, self._streams)
         self.count += 1
@@ -203,6 +213,11 @@ class Rounds:
             "find_unused_parameters=True; if backward raised an error, the job cannot continue"
         )
 
+    @property
+    def filled(self) -> List[Tracked]:
+        """The parameters of the last round for which its end has contributed."""
+        return self._absent
+
     def _fill(self) -> None:
         """Contribute for the parameters that backward has not reached, and tell all ranks which these are."""
         self.await_answers()
@@ -222,8 +237,7 @@ class Rounds:
             self._owner.release(tracked)
         self.await_sum(tracked)
         with plainly():
-            found = [tracked.param.grad] if tracked.slot == OWN or tracked.stage == IDLE else []
-            self.contribute(tracked, [each for each in found if each is not None], filled=True)
+            self.contribute(tracked, tracked.present(), filled=True)
         used[tracked.index] = int(not tracked.absent)
 
     def _written(self, unit: int) -> None:

@@ -103,6 +103,7 @@ class Tracked:
     mark : when its gradient was in the flat buffer, in the stream that wrote it; None on the CPU.
     touched : backward has reached it since the last round (also within ``no_sync``).
     absent : it was not used here in this round, so that the ranks' answers tell whether it was used at all.
+    earlier : while it is absent, the gradient of before this round, which stays if no rank has used it. None if there was none.
     update : the ``step()`` whose update is still to be done; None where none is. Written under the lock.
     gradient : the tensor that the update takes as gradient; ``view`` unless the program has set another. None before ``step()``.
     factors : what the sum is to be multiplied by when it is there, one after the other. Nothing else multiplies it earlier.
@@ -111,7 +112,7 @@ class Tracked:
     # fmt: off
     __slots__ = (
         "param", "name", "index", "bytes", "urgency", "group", "stage", "slot", "view", "units", "kept",
-        "round", "unlanded", "ready", "mark", "touched", "absent", "update", "gradient", "factors", "_before", "_owner",
+        "round", "unlanded", "ready", "mark", "touched", "absent", "earlier", "update", "gradient", "factors", "_before", "_owner",
     )
     # fmt: on
 
@@ -129,6 +130,7 @@ class Tracked:
         self.ready = 0.0
         self.mark: Any = None
         self.touched = self.absent = False
+        self.earlier: Optional[torch.Tensor] = None
         self.update: Optional[Step] = None
         self.gradient: Optional[torch.Tensor] = None
         self.factors: List[Any] = []
@@ -149,6 +151,10 @@ class Tracked:
         unguard_gradient(self.view)
         if self.stage == IDLE:
             unregister(self.param)
+
+    def forget(self) -> None:
+        """After :meth:`unwatch`: the flat buffer, and the gradients that are kept for a sum, are not needed any more."""
+        self.view, self.gradient, self.kept, self.earlier = self.param, None, None, None
 
     def _go(self, what: str) -> None:
         self.stage = TRANSITIONS[what][self.stage]
@@ -171,11 +177,15 @@ class Tracked:
         self.slot = OWN
         self._go("expect")
 
-    def take(self, gradient: List[torch.Tensor], scale: float) -> None:
+    def take(self, gradient: List[torch.Tensor], scale: float, filled: bool) -> None:
         """Write a gradient, times ``scale``, into the flat buffer; ``grad`` is None then. With the guards off.
 
         ``gradient``: in a list of its own, which has the only reference here, so that others can be counted; an empty list for zeros.
+        ``filled`` is as :meth:`contribute` wants it.
         """
+        stays = bool(gradient) and filled and not self.touched
+        if stays and gradient[0] is self.view:
+            self.give_own_memory()
         apart = not gradient or gradient[0] is not self.view
         if apart:
             self.free()
@@ -188,6 +198,7 @@ class Tracked:
         self.param.grad = None
         if gradient and apart and held_elsewhere(gradient, self._before is not None and self._before() is gradient[0]):
             self.kept = gradient[0]
+        self.earlier = gradient[0] if stays else None
 
     def contribute(self, number: int, filled: bool, streams: Optional[Streams]) -> None:
         """Stage "contribute" to round ``number``; ``slot`` is HIDDEN. ``filled``: backward is over and has not contributed for it, so that
@@ -204,7 +215,7 @@ class Tracked:
         """A unit has landed, or the ranks' answers have, which say whether it was ``used``; True if nothing is left to land. In the landing
         thread, which holds the lock."""
         if used:
-            self.absent = False
+            self.absent, self.earlier = False, None
         self.unlanded -= 1
         return not self.unlanded
 
@@ -216,6 +227,20 @@ class Tracked:
         self.multiply()
         return self.view if kept is None else kept.copy_(self.view)
 
+    def total(self) -> Optional[torch.Tensor]:
+        """What is to be ``grad`` now that the sum and the ranks' answers are there: :meth:`sum`, or what it was before if no rank has used
+        the parameter. With the guards off, once."""
+        earlier, self.earlier = self.earlier, None
+        if not self.absent:
+            return self.sum()
+        self.kept = None
+        return earlier
+
+    def present(self) -> List[torch.Tensor]:
+        """What ``grad`` is now, as :meth:`take` wants it; no sum is under way. With the guards off."""
+        found = self.total() if self.hidden else self.param.grad
+        return [] if found is None else [found]
+
     def multiply(self) -> None:
         """The sum is there: multiply it by the :attr:`factors`. With the guards off, once."""
         factors, self.factors = self.factors, []
@@ -223,12 +248,22 @@ class Tracked:
             self.view.mul_(factor)
 
     def show(self) -> None:
-        """The sum is there, and its tensor in the parameter's own slot; ``slot`` is OWN unless it is CLEARED."""
-        if self.slot != OWN and not self.absent:
-            with plainly():
-                self.param.grad = self.sum()
-        if self.slot == HIDDEN:
-            self.slot = OWN
+        """The sum is there, and its tensor in the parameter's own slot, with what backward has added since; ``slot`` is OWN unless it is
+        CLEARED."""
+        if self.slot == OWN:
+            return
+        with plainly():
+            if self.slot == HIDDEN:
+                self.param.grad, self.slot = self.merged(), OWN
+            else:
+                self.total()
+
+    def merged(self) -> Optional[torch.Tensor]:
+        """What ``grad`` is to be, the sum being there: that and what backward has added to the parameter's own slot since. With the guards
+        off."""
+        fresh = self.param.grad
+        total = self.total() if self.slot == HIDDEN else None
+        return fresh if total is None else total if fresh is None else total.add_(fresh)
 
     def hold(self, value: Optional[torch.Tensor]) -> None:
         """While SUMMING, put this into the parameter's own slot; ``slot`` is OWN or CLEARED."""
@@ -286,14 +321,14 @@ class Tracked:
         """What the program gets as ``grad``. ``clips``: it is ``clip_grad_norm_`` that reads it."""
         if self._owner is not None and (self.stage == STEPPING or self.slot == OWN):
             self._owner.fill()
-        if self.slot == CLEARED:
-            return None
         if self.stage == STEPPING:
+            if self.slot == CLEARED:
+                return None
             if self.gradient is self.view and not self.absent:
                 return self.view
             self.await_update()
             return self.param.grad
-        if self.slot != OWN:
+        if self.slot == HIDDEN:
             if clips and self._asked().lends(self):
                 return self.view
             self._asked().expose(self)
@@ -331,8 +366,13 @@ class Tracked:
         """Stage "settle"."""
         self._go("settle")
 
+    def restore(self) -> bool:
+        """No rank has used it: it is updated by the gradient of before; False if there was none. The lock is held."""
+        self.gradient, self.earlier, self.kept = self.earlier, None, None
+        return self.gradient is not None
+
     def cancel(self) -> None:
-        """There is nothing to update it by, as no rank has used it. The lock is held."""
+        """There is nothing to update it by. The lock is held."""
         self.gradient = self.update = None
 
     def updated(self, streams: Optional[Streams]) -> None:
