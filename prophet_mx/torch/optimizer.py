@@ -1,5 +1,6 @@
 """``ScheduledOptimizer``: what a training script sees."""
 
+import functools
 import os
 import weakref
 from statistics import median
@@ -68,7 +69,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         **settings: Any,
     ) -> None:
         # The base class is not initialised: groups, state, defaults and hooks are those of the user's optimizer.
-        self.optimizer = optimizer
+        self._inner = optimizer
         self._exchange: Optional[Exchange] = None
         self._monitor: Optional[Monitor] = None
         config = Config.from_env(**settings)
@@ -84,6 +85,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._alone: Optional[DistributedDataParallel] = None  # what the job goes on with, as it is faster
         if config.policy == OFF and ddp is not None:
             HookedDDP(ddp, config)
+            self._made = True
             return
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
@@ -115,65 +117,81 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
         tries = config.fallback == "auto" and config.policy != OFF
         self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None
-        optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
+        self._saving = optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
         self._finalizer.atexit = False  # end_at_exit() sees to the end of the process
         end_at_exit(self._exchange, self._monitor, _weakly(self._leave))
+        self._made = True
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
     def __getattr__(self, name: str) -> Any:
-        if name == "optimizer":
+        if name in ("_inner", "_made"):
             raise AttributeError(name)  # while this object is made
-        return getattr(self.optimizer, name)
+        found = getattr(self._inner, name)
+        return _after(self._await_updates, found) if getattr(found, "__self__", None) is self._inner else found
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """What the user's optimizer has is set there, as its ``step()`` reads it."""
+        ours = name in vars(self) or name in vars(ScheduledOptimizer) or name in _OF_STEP or not getattr(self, "_made", False)
+        if name in _SHARED or not ours and hasattr(self._inner, name):
+            setattr(self._inner, name, value)
+        else:
+            super().__setattr__(name, value)
+
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """The user's own optimizer, after all updates."""
+        self._await_updates()
+        return self._inner
 
     @property
     def param_groups(self) -> List[Dict[str, Any]]:  # type: ignore[override]
         """The user's optimizer's own groups."""
-        return self.optimizer.param_groups
+        return self._inner.param_groups
 
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The user's optimizer's own state, after all updates."""
         self.synchronize()
-        return self.optimizer.state
+        return self._inner.state
 
     @property
     def defaults(self) -> Dict[str, Any]:  # type: ignore[override]
         """The user's optimizer's own defaults."""
-        return self.optimizer.defaults
+        return self._inner.defaults
 
     def __repr__(self) -> str:
-        return f"ScheduledOptimizer({self.optimizer!r})"
+        return f"ScheduledOptimizer({self._inner!r})"
 
     def __getstate__(self) -> Dict[str, Any]:
-        raise ConfigError("a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy the optimizer that it wraps")
+        raise ConfigError("a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy its attribute optimizer")
 
     def state_dict(self) -> Dict[str, Any]:
         """The user's optimizer's, after all updates."""
         self.synchronize()
-        return self.optimizer.state_dict()
+        return self._inner.state_dict()
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As of the user's optimizer, after all updates."""
         self.synchronize()
-        self.optimizer.load_state_dict(state_dict)
+        self._inner.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As of the user's optimizer; ConfigError if a parameter is not one of those whose gradients are reduced."""
         self.synchronize()
-        self.optimizer.add_param_group(param_group)
+        self._inner.add_param_group(param_group)
         if self._exchange is not None:
             self._groups.find()
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As of the user's optimizer; it waits for nothing if ``set_to_none``."""
         if self._exchange is None:
-            self.optimizer.zero_grad(set_to_none)
+            self._inner.zero_grad(set_to_none)
         else:
             self._follow_groups()
-            (self.optimizer if self._exchange.paused else self._exchange).zero_grad(set_to_none)
+            (self._inner if self._exchange.paused else self._exchange).zero_grad(set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Start the update of all parameters that have gradients, with the current hyperparameters, and return.
@@ -185,24 +203,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             reduced.
         """
         if self._exchange is None:
-            return self.optimizer.step(closure)
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._follow_groups()
-        self._unscheduled.step_begins()
-        self.optimizer._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
+            return self._inner.step(closure)
+        self._inner._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         with self._unscheduled.within_step():
-            if self._exchange.paused:
-                self.optimizer.step()
-            elif self._lazy:
-                with step_hooks(self.optimizer):
-                    if not self._exchange.step(self.optimizer):
-                        self._model.refuse_replaced()
-            else:  # not known to treat each parameter by itself
-                self._exchange.gather()
-                self.optimizer.step()
+            if self._lazy and not self._exchange.paused:
+                loss = self._step_lazily(self._exchange, closure)
+            else:
+                loss = self._step_whole(self._exchange, closure)
         self._iteration += 1
         if not self._exchange.paused:
             self._learner.iteration_ends()
@@ -210,6 +217,34 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._monitor.iteration_ends(self._iteration)
         if self._trial is not None and not self._exchange.recording and self._trial.iteration_ends():
             self._go_on_alone()
+        return loss
+
+    def _step_lazily(self, exchange: Exchange, closure: Optional[Callable[[], Any]]) -> Any:
+        """Updates happen as sums arrive. The hooks of ``step()`` get this object, whose state is the one after all updates."""
+        loss = None
+        with step_hooks(self._inner, self):
+            if closure is not None:
+                with torch.enable_grad():
+                    loss = closure()
+            self._follow_groups()
+            self._unscheduled.step_begins()
+            if not exchange.step(self._inner):
+                self._model.refuse_replaced()
+        return loss
+
+    def _step_whole(self, exchange: Exchange, closure: Optional[Callable[[], Any]]) -> Any:
+        """The optimizer runs now, as DistributedDataParallel reduces, or it is not known to treat each parameter by itself."""
+        self._follow_groups()
+        self._unscheduled.step_begins()
+        if closure is not None:
+            return self._inner.step(lambda: self._gathered(exchange, closure()))
+        self._gathered(exchange)
+        return self._inner.step()
+
+    def _gathered(self, exchange: Exchange, loss: Any = None) -> Any:
+        """The loss, once all sums are in ``grad``."""
+        if not exchange.paused and not exchange.gather():
+            self._model.refuse_replaced()
         return loss
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
@@ -280,6 +315,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             self._finalizer.detach()
+            self._saving.remove()
             self._parts.close()
 
     def _leave(self) -> None:
@@ -307,6 +343,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             exchange.rounds.unused = True
             exchange.install(self._learner.plan)
 
+    def _await_updates(self) -> None:
+        if self._exchange is not None:
+            self._exchange.synchronize()
+
     def _follow_groups(self) -> None:
         """See whether the program has changed which parameters are in which group."""
         if self._groups.changed():
@@ -314,8 +354,24 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             self._groups.find()
 
 
+# Set on the user's optimizer in any case; and never, as PyTorch's schedulers set them on the one that they were given.
+_SHARED = frozenset(["param_groups", "state", "defaults"])
+_OF_STEP = frozenset(["step", "_opt_called", "_step_count"])
+
+
 def _nothing() -> None:
     pass
+
+
+def _after(wait: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of the user's optimizer, which may read its state, after all updates."""
+
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        wait()
+        return method(*arguments, **named)
+
+    return call
 
 
 def _weakly(method: Callable[[], None]) -> Callable[..., None]:

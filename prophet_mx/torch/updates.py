@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..monitoring.rounds import RoundCounters
 from ..runtime import start_thread
 from . import refusals
-from .guards import plainly
+from .guards import GuardedParameter, plainly
 from .streams import Streams
 from .tracked import Step, Tracked
 from .waiting import Waiting
@@ -27,6 +27,11 @@ from .waiting import Waiting
 # About how much one run of the optimizer updates. More urgent gradients that arrive meanwhile wait for its end.
 BATCH_BYTES = 4_000_000
 BATCH_PARAMETERS = 16  # each takes 10 to 25 us, and the interpreter's lock
+
+# PyTorch's optimizers choose ``foreach`` by the types of parameters, and updates see guarded ones.
+_foreach_types = getattr(torch_optimizer, "_foreach_supported_types", None)
+if isinstance(_foreach_types, list) and GuardedParameter not in _foreach_types:
+    _foreach_types.append(GuardedParameter)
 
 
 class Groups:
@@ -62,14 +67,14 @@ class Groups:
 
 
 @contextlib.contextmanager
-def step_hooks(optimizer: Any) -> Iterator[None]:
-    """The hooks of an optimizer's ``step``, which run once for each ``step()`` of the user."""
+def step_hooks(optimizer: Any, shown: torch.optim.Optimizer) -> Iterator[None]:
+    """The hooks of an optimizer's ``step``, which run once for each ``step()`` of the user; they get ``shown``."""
     for hook in list(chain(torch_optimizer._global_optimizer_pre_hooks.values(), optimizer._optimizer_step_pre_hooks.values())):
-        if hook(optimizer, (), {}) is not None:
+        if hook(shown, (), {}) is not None:
             raise ConfigError("a step pre-hook that changes the arguments of step() is not allowed")
     yield
     for hook in list(chain(optimizer._optimizer_step_post_hooks.values(), torch_optimizer._global_optimizer_post_hooks.values())):
-        hook(optimizer, (), {})
+        hook(shown, (), {})
 
 
 class Update:
@@ -80,7 +85,8 @@ class Update:
         self.marks = marks or []
         self._class = type(optimizer)
         self._attributes = {name: value for name, value in vars(optimizer).items() if name not in ("param_groups", "step")}
-        self._groups = [_hyperparameters(group) for group in optimizer.param_groups]
+        self._groups = [{name: _copied(value) for name, value in group.items() if name != "params"} for group in optimizer.param_groups]
+        self._autocast = _autocast_for(next((group["params"][0] for group in optimizer.param_groups if group["params"]), None))
 
     def apply(self, members: Sequence[Tracked]) -> None:
         """Update these parameters by their gradients. Called with the guards off, in the updating thread."""
@@ -92,16 +98,30 @@ class Update:
         shadow = object.__new__(self._class)
         vars(shadow).update(self._attributes)
         shadow.param_groups = [{**group, "params": some} for group, some in zip(self._groups, params) if some]
-        refusals.step_without_hooks(self._class)(shadow)
+        with contextlib.ExitStack() as stack:
+            if self._autocast is not None:
+                stack.enter_context(torch.autocast(*self._autocast))
+            refusals.step_without_hooks(self._class)(shadow)
 
 
-def _hyperparameters(group: Dict[str, Any]) -> Dict[str, Any]:
-    found = {
-        name: value.detach().clone() if isinstance(value, torch.Tensor) else value for name, value in group.items() if name != "params"
-    }
-    if found.get("foreach", True) is None and not found.get("fused") and group["params"] and group["params"][0].is_cuda:
-        found["foreach"] = True  # PyTorch's own choice, which it does not make for a guarded parameter
-    return found
+def _copied(value: Any) -> Any:
+    """A hyperparameter, which may be changed in place later."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
+
+
+def _autocast_for(param: Optional[torch.Tensor]) -> Optional[Tuple[str, torch.dtype]]:
+    """What autocast is on in this thread for the kind of device of this parameter; each thread has its own."""
+    if param is None:
+        return None
+    kind = param.device.type
+    try:
+        return (kind, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
+    except (AttributeError, TypeError):  # before PyTorch 2.4
+        if kind == "cpu":
+            return (kind, torch.get_autocast_cpu_dtype()) if torch.is_autocast_cpu_enabled() else None
+        return (kind, torch.get_autocast_gpu_dtype()) if torch.is_autocast_enabled() else None
 
 
 class Updater:

@@ -107,11 +107,12 @@ def test_once_in_a_while_is_no_reason():
     assert optimizer.stats()["unscheduled"] == []  # afterwards it is the user's own
 
 
+@pytest.mark.parametrize("kind", [torch.optim.SGD, Whole], ids=["as sums arrive", "as a whole"])
 @on_ranks(2)
-def test_parameters_that_are_put_in_the_place_of_others_are_refused():
+def test_parameters_that_are_put_in_the_place_of_others_are_refused(kind):
     """DistributedDataParallel raises an error as well, an iteration later."""
     model = net()
-    optimizer = scheduled(model)
+    optimizer = scheduled(model, kind(model.parameters(), lr=0.1))
     [first, second, third] = batches(3, 4, WIDTH)
     step(model, optimizer, first)
     optimizer.step()  # without a backward before it
