@@ -109,8 +109,9 @@ class Model:
         self._before = hook_forward(ddp, self._before_ddp_forward)
 
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
-        """Have each module wait for its own parameters before its forward, and a compiled one for all in it: no graph has hooks in it."""
-        whole = is_compiled(module)
+        """Have each module wait for its own parameters before its forward. A compiled one waits for all in it, as no graph has hooks in it,
+        and so does attention, which does not call the module of its output, and chooses its way by the types of all parameters."""
+        whole = is_compiled(module) or isinstance(module, nn.MultiheadAttention)
         mine = [tracked[id(param)] for param in module.parameters(recurse=whole) if id(param) in tracked]
         if mine:
             self._handles.append(hook_forward(module, self._waits_for(mine)))

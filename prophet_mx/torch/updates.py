@@ -118,6 +118,8 @@ def _autocast_for(param: Optional[torch.Tensor]) -> Optional[Tuple[str, torch.dt
     kind = param.device.type
     try:
         return (kind, torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else None
+    except RuntimeError:  # a kind that has none
+        return None
     except (AttributeError, TypeError):  # before PyTorch 2.4
         if kind == "cpu":
             return (kind, torch.get_autocast_cpu_dtype()) if torch.is_autocast_cpu_enabled() else None

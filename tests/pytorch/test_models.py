@@ -202,6 +202,23 @@ def test_a_model(make, shape):
 
 
 @on_ranks(2)
+def test_attention_is_evaluated_in_the_same_way():
+    """PyTorch has a faster one, with other bits, for parameters that are not guarded."""
+
+    def training(method):
+        model = Attention()
+        forward, optimizer = method.wrap(model, torch.optim.Adam(model.parameters(), lr=0.01))
+        for batch in batches(ITERATIONS, *SEQUENCES):
+            yield step(forward, optimizer, batch)
+            model.eval()
+            with torch.no_grad():
+                yield model(batch)
+            model.train()
+
+    same(training)
+
+
+@on_ranks(2)
 def test_a_transformer():
     def make():
         return nn.TransformerEncoder(nn.TransformerEncoderLayer(WIDTH, 2, 32, dropout=0.0, batch_first=True), 2, enable_nested_tensor=False)
