@@ -20,6 +20,7 @@ from .agreement import give_up_group
 from .exchange import Exchange
 from .modules import Model
 from .monitor import Monitor
+from .passes import in_no_pass
 
 logger = logging.getLogger("prophet_mx")
 
@@ -132,13 +133,27 @@ def _at_exit() -> None:
 
 def _before_fork() -> None:
     for exchange in list(_open):
-        exchange.hold()
+        _hold(exchange)
         _forking.append(exchange)
+
+
+def _hold(exchange: Exchange) -> None:
+    """Wait for updates, and for sums unless backward is under way, and hold the lock."""
+    with exchange.waiting.noted(lambda: "all gradients, before a fork"):
+        exchange.waiting.condition.acquire()
+        exchange.say_ripe(exchange.tracked)
+        while exchange.waiting.failure is None and _not_done(exchange):
+            exchange.waiting.condition.wait()
+
+
+def _not_done(exchange: Exchange) -> bool:
+    between = not exchange.in_backward() and in_no_pass()
+    return any(tracked.update is not None or between and tracked.unlanded for tracked in exchange.tracked)
 
 
 def _after_fork_here() -> None:
     while _forking:
-        _forking.pop().let_go()
+        _forking.pop().waiting.condition.release()
 
 
 def _after_fork_in_child() -> None:

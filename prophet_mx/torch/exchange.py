@@ -1,19 +1,19 @@
-"""From gradients to updates: what backward, ``step()`` and ``zero_grad()`` do to all parameters, and who waits for what.
-
-The states of one parameter, and what changes them, are in tracked.py.
-"""
+"""From gradients to updates: what backward, ``step()`` and ``zero_grad()`` do to all parameters, and who waits for what. The states of one
+parameter, and what changes them, are in tracked.py."""
 
 import logging
 import time
 from collections import deque
-from typing import Any, Deque, List, Optional, Sequence, Set, Tuple
+from typing import Any, Deque, List, Optional, Sequence, Tuple
 
 import torch
 
 from ..errors import CollectiveError
 from ..planning.rounds import RoundPlan
+from . import refusals
 from .guards import plainly
 from .homes import Homes
+from .passes import Passes, in_no_pass
 from .rounds import Channel, Rounds
 from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
@@ -21,11 +21,6 @@ from .updates import Update, Updater
 logger = logging.getLogger("prophet_mx")
 
 CLIPPED = 3  # calls of step() of which one with clipped gradients shows that a job clips them
-
-
-def _between() -> bool:
-    """Whether this thread is in no backward."""
-    return bool(torch._C._current_graph_task_id() == -1)  # type: ignore[attr-defined]
 
 
 class Exchange:
@@ -57,7 +52,7 @@ class Exchange:
         self._clipping = False  # clip_grad_norm_ has read gradients since the last step()
         self._clipped: Deque[bool] = deque(maxlen=CLIPPED)
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
-        self._running: Set[int] = set()  # backward passes that have contributed and are not over, or raised; where some may give less
+        self._passes = Passes()  # where some may give fewer gradients
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
 
@@ -102,24 +97,17 @@ class Exchange:
         if not self.rounds.count:
             self.rounds.begin()
         if self.rounds.unused:
-            self._note_running()
+            self._passes.note()
         self.rounds.await_sum(tracked)
         with plainly():
             gradient = self._local(tracked)
             if gradient and (gradient[0].layout is not torch.strided or torch.is_grad_enabled()):
-                self._refuse(tracked, gradient[0])
+                refusals.refuse_gradient(tracked.name, gradient[0])
             self.rounds.contribute(tracked, gradient)
         self._kept = self._kept or tracked.kept is not None
         if self._kept and not self._settling:
             self._settling = True
             torch.autograd.Variable._execution_engine.queue_callback(self._settle_kept)  # type: ignore[attr-defined]
-
-    def _note_running(self) -> None:
-        """Backward is under way, until PyTorch calls back; it does not if backward raises."""
-        task = torch._C._current_graph_task_id()  # type: ignore[attr-defined]
-        if task != -1 and task not in self._running:
-            self._running.add(task)
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._running.discard(task))  # type: ignore[attr-defined]
 
     def _settle_kept(self) -> None:
         """Backward is over: gradients of before it that the program still holds get the sums, as aliases of them are read unseen."""
@@ -146,11 +134,6 @@ class Exchange:
                 merged = tracked.merged()
             tracked.hold(merged)
 
-    def _refuse(self, tracked: Tracked, gradient: torch.Tensor) -> None:
-        if gradient.layout is not torch.strided:
-            raise CollectiveError(f"parameter {tracked.name!r} has a sparse gradient, which cannot be scheduled; use sparse=False")
-        raise CollectiveError("backward(create_graph=True) cannot be scheduled; torch.autograd.grad(..., create_graph=True) can")
-
     def _was_not_seen(self, tracked: Tracked) -> None:
         """Backward gives a gradient for a parameter that nobody was seen to use since the last ``step()``."""
         if not self.recording:
@@ -171,12 +154,8 @@ class Exchange:
         """The backward pass is over. CollectiveError if it raised, or if a parameter had no gradient, unless that is allowed."""
         if not self.rounds.count:
             return
-        if _between():
-            if self._running and self.in_backward():
-                raise CollectiveError(
-                    "backward raised an error before it had given all gradients, which other ranks wait for: the job cannot continue"
-                )
-            self._running.clear()
+        if in_no_pass():
+            self._passes.end(self.in_backward())
         self.rounds.end()
         for tracked in self.rounds.filled if self.rounds.unused else ():
             if tracked.kept is not None:  # an alias of it would be read unseen
@@ -219,7 +198,7 @@ class Exchange:
             return
         self.updater.ripe(tracked)
 
-    def _say_ripe(self, tracked: Sequence[Tracked]) -> None:
+    def say_ripe(self, tracked: Sequence[Tracked]) -> None:
         """Say again, under the lock, which are ripe: a signal's handler may wait for one that the interrupted step() has not told yet."""
         for each in tracked:
             if each.update is not None and not each.unlanded:
@@ -229,7 +208,7 @@ class Exchange:
         """Return when the update of this parameter is done; it is plain then. In the thread that uses it."""
         with self.waiting.condition:  # other threads, and signals' handlers, may do the same
             if tracked.update is not None:
-                self._say_ripe([tracked])
+                self.say_ripe([tracked])
                 self.waiting.until(lambda: tracked.update is None, lambda: f"the gradients of {tracked.name!r} of all ranks")
             if tracked.stage != STEPPING:
                 return
@@ -248,7 +227,7 @@ class Exchange:
 
     def _read_after_backward(self, tracked: Tracked) -> None:
         if self.rounds.count:
-            if not _between():
+            if not in_no_pass():
                 if tracked.round == self.rounds.number:
                     raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
                 return  # a hook of the program that comes before ours
@@ -257,7 +236,7 @@ class Exchange:
 
     def fill(self) -> None:
         """If backward is over, contribute for the parameters that it has not reached: other ranks may have used them."""
-        if self.rounds.unused and self.in_backward() and _between():
+        if self.rounds.unused and self.in_backward() and in_no_pass():
             self.end_round()
 
     def lends(self, tracked: Tracked) -> bool:
@@ -307,19 +286,19 @@ class Exchange:
 
     def incomplete(self) -> bool:
         """Whether the gradients of the last backward cannot be used: it has not given all, and is to give more, or it raised."""
-        return self.in_backward() and (bool(self._running) or not self.rounds.unused)
+        return self.in_backward() and (bool(self._passes) or not self.rounds.unused)
 
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has asked for are done."""
         with self.waiting.condition:
-            self._say_ripe(self.tracked)
+            self.say_ripe(self.tracked)
         self.waiting.until(
             lambda: all(tracked.update is None for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
         )
 
     def settle(self) -> None:
         """Return when no sum is under way, unless backward has begun and not given all gradients."""
-        if not self.in_backward() and _between():
+        if not self.in_backward() and in_no_pass():
             for tracked in self.tracked:
                 self.rounds.await_sum(tracked)
             self.rounds.await_answers()
@@ -394,23 +373,7 @@ class Exchange:
                     with plainly():
                         gradient.zero_()
 
-    # -- forks -------------------------------------------------------------------------------------------------------------
-
-    def hold(self) -> None:
-        """Before a fork: wait for updates, and for sums unless backward is under way, and hold the lock until :meth:`let_go`."""
-        with self.waiting.noted(lambda: "all gradients, before a fork"):
-            self.waiting.condition.acquire()
-            self._say_ripe(self.tracked)
-            while self.waiting.failure is None and self._not_done():
-                self.waiting.condition.wait()
-
-    def _not_done(self) -> bool:
-        between = not self.in_backward() and _between()
-        return any(tracked.update is not None or between and tracked.unlanded for tracked in self.tracked)
-
-    def let_go(self) -> None:
-        """After a fork, in this process."""
-        self.waiting.condition.release()
+    # -- the end -----------------------------------------------------------------------------------------------------------
 
     def leave(self) -> None:
         """In a forked child: as after :meth:`ScheduledOptimizer.close`, but using a value that was not there at the fork is an error."""

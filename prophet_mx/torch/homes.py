@@ -10,7 +10,8 @@ from typing import Any, Dict, Iterator, List
 from torch import nn
 
 from .hooks import hook_forward, is_compiled
-from .tracked import Owner, Tracked
+from .roles import Owner
+from .tracked import Tracked
 
 
 class Home:

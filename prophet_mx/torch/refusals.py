@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ..config import PREFIX, Config, shown
-from ..errors import ConfigError, not_allowed
+from ..errors import CollectiveError, ConfigError, not_allowed
 from ..policies import DEFAULT, OFF
 from .guards import is_tracked
 from .strategies import ANY_ORDER
@@ -158,6 +158,13 @@ def check_ddp(model: DistributedDataParallel) -> None:
         raise ConfigError("model is a DistributedDataParallel with mixed_precision; allowed: one without (use torch.autocast)")
     if getattr(model, "_use_python_reducer", False):
         raise ConfigError("model is a DistributedDataParallel with optimize_ddp='python_reducer'; allowed: one without")
+
+
+def refuse_gradient(name: str, gradient: torch.Tensor) -> None:
+    """Raise CollectiveError for a gradient of this parameter that cannot be sent."""
+    if gradient.layout is not torch.strided:
+        raise CollectiveError(f"parameter {name!r} has a sparse gradient, which cannot be scheduled; use sparse=False")
+    raise CollectiveError("backward(create_graph=True) cannot be scheduled; torch.autograd.grad(..., create_graph=True) can")
 
 
 def refuse_within(model: nn.Module) -> None:

@@ -18,9 +18,10 @@ from .flat import lay_out
 from .guards import plainly
 from .norms import Norms
 from .reducer import Reducer
+from .roles import Owner
 from .strategies import OUTSTANDING, OUTSTANDING_HALVES, AllReduce, FromOwner, Strategy, ToOwner, payload
 from .streams import Streams
-from .tracked import IDLE, STEPPING, Owner, Tracked
+from .tracked import IDLE, STEPPING, Tracked
 from .waiting import Waiting
 
 LISTED = 8  # parameters in a message

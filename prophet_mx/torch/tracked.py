@@ -26,13 +26,14 @@ ZEROED      zeros once the update is done, by ``zero_grad(set_to_none=False)``
 
 import sys
 import weakref
-from typing import Any, Dict, List, Optional, Protocol, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from torch import nn
 
 from .flat import ALONE, held_elsewhere, view_like
 from .guards import GuardedParameter, guard_gradient, plainly, register, unguard_gradient, unregister
+from .roles import Owner, Step
 from .streams import Streams
 
 IDLE, SUMMING, STEPPING = range(3)
@@ -47,40 +48,6 @@ TRANSITIONS: Dict[str, Dict[int, int]] = {
     "leave": {IDLE: IDLE, SUMMING: IDLE, STEPPING: IDLE},  # it is no longer scheduled
 }
 _CLASSES = {IDLE: nn.Parameter, SUMMING: GuardedParameter, STEPPING: GuardedParameter}
-
-
-class Step(Protocol):
-    """The ``step()`` that an update belongs to; see ``Update``."""
-
-    marks: List[Any]
-
-    def apply(self, members: Sequence["Tracked"]) -> None:
-        """Update these parameters by their gradients."""
-
-
-class Owner(Protocol):
-    """What a parameter asks of the exchange; all of it may wait, in the caller's thread."""
-
-    def release(self, tracked: "Tracked") -> None:
-        """Return when the update is done; the parameter is plain then."""
-
-    def expose(self, tracked: "Tracked") -> None:
-        """Return when the sum is there and in the parameter's own ``grad``."""
-
-    def clear(self, tracked: "Tracked") -> None:
-        """``grad`` is None from now on; an update that is under way still uses it."""
-
-    def fill(self) -> None:
-        """If backward is over, contribute for the parameters that it has not reached."""
-
-    def lends(self, tracked: "Tracked") -> bool:
-        """Whether ``clip_grad_norm_`` may have the view before the sum is there, as the norm is known earlier."""
-
-    def norm(self, tracked: "Tracked") -> torch.Tensor:
-        """The 2-norm of the sum of a gradient that is lent."""
-
-    def settle_gradient(self, tracked: "Tracked") -> None:
-        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
 
 
 class Tracked:

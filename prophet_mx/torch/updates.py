@@ -20,8 +20,9 @@ from ..monitoring.rounds import RoundCounters
 from ..runtime import start_thread
 from . import refusals
 from .guards import GuardedParameter, plainly
+from .roles import Step
 from .streams import Streams
-from .tracked import Step, Tracked
+from .tracked import Tracked
 from .waiting import Waiting
 
 # About how much one run of the optimizer updates. More urgent gradients that arrive meanwhile wait for its end.
