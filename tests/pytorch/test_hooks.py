@@ -283,4 +283,4 @@ def test_after_closing_the_memory_is_the_programs():
         gc.collect()
         counts.append((threading.active_count(), len(os.listdir("/proc/self/fd"))))
         assert not [each for each in held if each() is not None]
-    assert counts[-1] == counts[-2], counts
+    assert all(last <= before for last, before in zip(counts[-1], counts[-2])), counts  # earlier tests may have left some to be closed
