@@ -118,7 +118,7 @@ _FOUND = (
     Question(
         "models",
         "how much faster is my job? Six models and a transformer",
-        33,
+        31,
         "run",
         (*_cells(*(f"{model},{SHORT}" for model in MODELS)), *_methods(*BASELINES), "--tune", "credit", *SOME),
         labels=NAMES,
@@ -126,7 +126,7 @@ _FOUND = (
     Question(
         "devices",
         "and in scripts on GPUs, which are emulated, with models of full size?",
-        19,
+        18,
         "devices",
         (
             *_cells(*FULL_SIZE),
@@ -140,7 +140,7 @@ _FOUND = (
     Question(
         "rho",
         "when does it not help? From short communication to long",
-        10,
+        8,
         "run",
         (
             *_cells(*(f"resnet50_v1,rho={rho},compute=0.15,{USERS}" for rho in ("0.1", "0.5", "1", "2", "4"))),
@@ -151,7 +151,7 @@ _FOUND = (
     Question(
         "conditions",
         "with more servers and workers, a slower worker, and times that vary?",
-        10,
+        9,
         "run",
         (
             *_cells(
@@ -168,7 +168,7 @@ _FOUND = (
     Question(
         "parts",
         "what is each part worth?",
-        12,
+        9,
         "run",
         (*_cells(*(f"{model},{SHORT}" for model in ("resnet50_v1", "densenet121"))), *_methods(*PARTS), *SOME),
         labels=PARTS,
@@ -176,7 +176,7 @@ _FOUND = (
     Question(
         "cost",
         "what does scheduling cost where there is nothing to schedule?",
-        2,
+        1,
         "overhead",
         (),
         (*MXNET, "benchmarks/overhead.py", "benchmarks/comparison/own_jobs.py"),
@@ -184,7 +184,7 @@ _FOUND = (
     Question(
         "training",
         "and in real training on the processor, where only the network is emulated?",
-        5,
+        7,
         "training",
         (*_cells("resnet18_v1,rate=2Gbit", "mobilenet1.0,rate=1Gbit"), *_methods("pushpull", "p3", "prophet"), *SOME),
         TRAINING,
@@ -203,7 +203,7 @@ _FOUND = (
     Question(
         "paper",
         "in the set-up of Prophet's paper: its networks, batch and GPU, which is emulated?",
-        13,
+        15,
         "devices",
         (*_cells(*PAPER), *_methods("pushpull", "p3", "credit", "prophet"), *("--warmup", "9", "--iterations", "5", "--timeout", "90")),
         CUDA,
