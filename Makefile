@@ -19,6 +19,7 @@ ARGS    ?=
 # The PyTorch for the tests of prophet_mx.torch: a requirement for pip.
 TORCH      ?= torch==2.13.0
 TORCH_VENV := .venv-torch
+NEWER_VENV := .venv-newer
 TORCH_PIP  := $(call PIP_OF,$(TORCH_VENV))
 TORCH_WITH := torch,test,report,metrics
 # Packages that train with PyTorch; their tests are skipped without them.
@@ -71,7 +72,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch frameworks cuda test-cuda bench questions results results-status publish plotting plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch test-newer frameworks cuda test-cuda bench questions results results-status publish plotting plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -82,6 +83,7 @@ help:
 	@echo 'make test    run all tests (ARGS="-k launch" passes arguments to pytest)'
 	@echo 'make test-torch        run the tests of prophet_mx.torch, in $(TORCH_VENV), with TORCH=$(TORCH)'
 	@echo 'make torch   install only PyTorch, for these tests'
+	@echo 'make test-newer        run them, and the unit tests, without MXNet, with PYTHON=python3.13 for example, in $(NEWER_VENV)'
 	@echo 'make frameworks        install $(FRAMEWORKS) too, for the tests with them'
 	@echo "make test-cuda         run the tests of MXNet's CUDA build, in $(CUDA_VENV), on an emulated CUDA runtime"
 	@echo "make cuda    install only MXNet's CUDA build, for these tests"
@@ -133,6 +135,12 @@ torch: $(TORCH_VENV)/.torch
 
 test-torch: $(TORCH_VENV)/.installed
 	@cd tests && env -u PYTHONPATH ../$(TORCH_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch $(ARGS)
+
+# On a Python that MXNet has no wheels for, from a wheel of its own.
+test-newer:
+	@$(or $(PYTHON),python3) -m venv $(NEWER_VENV)
+	@$(call PIP_OF,$(NEWER_VENV)) install '.[$(TORCH_WITH)]' '$(TORCH)'
+	@cd tests && env -u PYTHONPATH ../$(NEWER_VENV)/bin/python -m pytest -n 2 --dist loadfile pytorch unit $(ARGS)
 
 # With the PyTorch that is there.
 frameworks: $(TORCH_VENV)/.installed
@@ -225,7 +233,7 @@ wheels:
 	@rm -rf build && ls dist/wheels
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) $(TORCH_VENV) $(NEWER_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c \
 	  .mypy_cache tests/.mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -185,7 +185,9 @@ def _origin(question: Question, result: Result, page: str) -> str:
     file = f"benchmarks/results/{question.name}/table.md"
     where = f"[{question.name}]({file})" if page == "README.md" else f"`{file}`"
     repeats = result.about.get("repeats", ROUNDS)
-    old = " This result is of an older question: `make results` now measures other cells or methods." if older(question, result.about) else ""
+    old = (
+        " This result is of an older question: `make results` now measures other cells or methods." if older(question, result.about) else ""
+    )
     few = f" Only {repeats} round{'s' * (repeats > 1)} of jobs." if repeats < ROUNDS else ""
     return f"{where}, by `make bench-{question.name}`: {made(result.about)}{old}{few}"
 

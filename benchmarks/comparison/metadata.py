@@ -9,7 +9,7 @@ import subprocess
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Dict, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 from prophet_mx import __version__
 
@@ -48,10 +48,26 @@ def describe(module: str, arguments: Sequence[str], framework: str = "MXNet", pa
         "commit": commit,
         "dirty": dirty,
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": shlex.join(["python", "-m", f"benchmarks.{module}", *arguments]),
+        "command": shlex.join(["python", "-m", f"benchmarks.{module}", *_to_repeat(arguments)]),
         "machine": machine(framework, package),
         "code": fingerprint(CODE),
     }
+
+
+# Options of where files are and of parts of a run, which whoever repeats it does not need; with and without a value.
+_OF_A_RUN, _FLAGS_OF_A_RUN = ("--name", "--results", "--published", "--lock", "--until"), ("--resume",)
+
+
+def _to_repeat(arguments: Sequence[str]) -> List[str]:
+    """Those that someone else would give."""
+    words = iter(arguments)
+    found = []
+    for word in words:
+        if word in _OF_A_RUN:
+            next(words, None)
+        elif word not in _FLAGS_OF_A_RUN:
+            found.append(word)
+    return found
 
 
 def machine(framework: str = "MXNet", package: str = "mxnet") -> str:

@@ -1,9 +1,9 @@
 """What all-reduce would give: the time of an iteration with PyTorch's DistributedDataParallel and with ScheduledOptimizer.
 
 A model of one rank, as all are alike. Its link carries one collective after the other, each for a start-up or for its bytes' time
-(:class:`~prophet_mx.planning.unit_sizes.CollectiveCost`). Gradients are ready operation by operation. With ScheduledOptimizer the next
-forward begins a layer as soon as its own gradients are reduced; else nothing of two iterations overlaps. The units and their order are
-those that a job would have (:mod:`prophet_mx.planning.rounds`). Updates take no time.
+(:class:`~prophet_mx.planning.unit_sizes.CollectiveCost`). Gradients are ready operation by operation, or in steps. With ScheduledOptimizer
+the next forward begins a layer as soon as its own gradients are reduced; else nothing of two iterations overlaps. The units and their
+order are those that a job would have (:mod:`prophet_mx.planning.rounds`). Updates take no time.
 """
 
 import math
@@ -46,13 +46,15 @@ class RingPrediction:
         return DDP if self.seconds[DDP] <= 1.02 * self.seconds[best] else best
 
 
-def predict_ring(profile: GradientProfile, rate: float, ranks: int, startup: float = STARTUP) -> RingPrediction:
+def predict_ring(profile: GradientProfile, rate: float, ranks: int, startup: float = STARTUP, in_steps: bool = False) -> RingPrediction:
     """Predict all methods.
 
     Parameters
     ----------
     profile : with compute times.
     rate : what TCP carries over every rank's link, each way (bytes/s).
+    startup : of a collective (seconds).
+    in_steps : gradients are ready in the profile's steps, as those of compiled parts are; else operation by operation.
 
     Raises
     ------
@@ -67,7 +69,7 @@ def predict_ring(profile: GradientProfile, rate: float, ranks: int, startup: flo
     >>> {name: round(seconds, 3) for name, seconds in found.seconds.items() if "," not in name}
     {'ddp': 0.08, 'scheduled': 0.07}
     """
-    profile = by_operation(profile)
+    profile = profile if in_steps else by_operation(profile)
     cost = CollectiveCost(startup, ring_rate(rate, ranks))
     seconds = {DDP: _with_ddp(profile, cost, BUCKETS[0])}
     seconds.update({f"{DDP}, {size} MB buckets": _with_ddp(profile, cost, size) for size in BUCKETS[1:]})

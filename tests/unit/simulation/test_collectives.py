@@ -46,17 +46,17 @@ def test_gradients_of_an_operation_are_ready_together():
 
 def test_predictions_are_near_what_was_measured():
     """Jobs with emulated devices, in which all ranks are alike; a method's name there is that here."""
+    methods = {"ddp": DDP, "ddp-1MB": "ddp, 1 MB buckets", "ddp-4MB": "ddp, 4 MB buckets", "scheduled": SCHEDULED}
     times, goodput = defaultdict(list), {}
     with open(Files.published("pytorch").data, encoding="utf-8") as file:
         for row in csv.DictReader(file):
             alike = row["kind"] == "device" and "slow" not in row["cell"] and "jitter" not in row["cell"]
-            if alike and row["time_ms"] and row["method"] in ("ddp", "ddp-2MB", "scheduled"):
+            if alike and row["time_ms"] and row["method"] in methods:
                 times[row["cell"], row["method"]].append(float(row["time_ms"]) / 1e3)
                 goodput[row["cell"]] = float(row["goodput_gbit"]) * 1e9 / 8
     errors = []
     for (text, method), measured in times.items():
         cell = RingCell.parse(text, "device")
-        found = predict_ring(cell.load(goodput[text]).profile, goodput[text], cell.ranks)
-        predicted = found.seconds[method.replace("-2MB", ", 2 MB buckets")]
-        errors.append(abs(predicted / statistics.median(measured) - 1))
-    assert len(errors) >= 15 and statistics.median(errors) < 0.02 and max(errors) < WORST, errors
+        found = predict_ring(cell.load(goodput[text]).profile, goodput[text], cell.ranks, in_steps=cell.steps)
+        errors.append(abs(found.seconds[methods[method]] / statistics.median(measured) - 1))
+    assert len(errors) >= 2 * len(methods) and statistics.median(errors) < 0.02 and max(errors) < WORST, errors
