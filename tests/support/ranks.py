@@ -12,6 +12,7 @@ import os
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -120,8 +121,9 @@ class Ranks:
     def _show_stacks(self, ranks: List[int]) -> None:
         """Ranks that hang write into their logs what each of their threads does."""
         for rank in ranks:
-            if self.processes[rank].is_alive():
-                os.kill(self.processes[rank].pid, signal.SIGUSR1)
+            with suppress(ProcessLookupError):  # it has ended by now
+                if self.processes[rank].is_alive():
+                    os.kill(self.processes[rank].pid, signal.SIGUSR1)
         if ranks:
             time.sleep(0.5)
 
