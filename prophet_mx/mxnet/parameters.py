@@ -223,9 +223,9 @@ class Parameters:
             for place, (chunk, same_parts) in enumerate(zip(parameter.chunks, parts)):
                 self._reduce(parameter.gradient, place, list(same_parts), chunk[0], priority)
             return
-        parameter.native.gather()
+        parameter.native.fence()
         self._reduce(parameter.gradient, WHOLE, sources, parameter.buffer, priority)
-        parameter.native.scatter()
+        parameter.native.fence()
 
     def _reduce(self, gradient: int, place: int, sources: List[mx.nd.NDArray], total: mx.nd.NDArray, priority: int) -> None:
         """Bring the sum of some arrays, the same part of a gradient from each device, into one of ours.

@@ -178,9 +178,9 @@ cdef class Parameter:
                 chunk = &self.chunks[i]
                 copy_part(array, self.elements, chunk.start, chunk.stop, chunk.array, pack, priority)
             return 0
-        self.gather()
+        self.fence()
         copy_array(array if pack else self.held[1], self.buffer if pack else array, priority)
-        self.scatter()
+        self.fence()
         return 0
 
     def push(self, int64_t iteration, int priority) -> None:
@@ -287,18 +287,11 @@ cdef class Parameter:
             first += chunk.count
         return 0
 
-    cpdef gather(self):
-        """Make the buffer wait for all its chunks, and for copies from them, before it is used as a whole; nothing to do if it is one."""
-        self.fence()
-
-    cpdef scatter(self):
-        """Make all chunks wait for the buffer, and for copies from it, after that."""
-        self.fence()
-
-    cdef int fence(self) except -1:
+    cpdef fence(self):
+        """Before the buffer is used as a whole: make it wait for all its chunks, and for copies from them. After that: make the chunks wait
+        for it, and for copies from it. Nothing to do if it is one chunk."""
         if self.n_chunks > 1:
             push_fence(self.context, self.chunk_arrays, self.n_chunks + 1)
-        return 0
 
     def note_landed(self, size_t target, int64_t iteration) -> None:
         """For the timeline: tell when what was pulled into this array is there."""
