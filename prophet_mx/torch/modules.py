@@ -34,13 +34,17 @@ def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
     """Give all ranks rank 0's parameters and buffers. DistributedDataParallel has done so itself."""
     tensors = [tensor.detach() for tensor in [*model.parameters(), *model.buffers()]]
     if tensors:
-        dist._broadcast_coalesced(group, tensors, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+        _broadcast(tensors, group)
+
+
+def _broadcast(tensors: List[torch.Tensor], group: dist.ProcessGroup) -> None:
+    dist._broadcast_coalesced(group, tensors, BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
 
 
 def broadcast_buffers(buffers: Sequence[torch.Tensor], group: dist.ProcessGroup) -> None:
     """Give all ranks rank 0's buffers, over a group of gloo."""
     if all(buffer.device.type == "cpu" for buffer in buffers):
-        dist._broadcast_coalesced(group, list(buffers), BROADCAST_BYTES, 0)  # type: ignore[attr-defined]
+        _broadcast(list(buffers), group)
     elif buffers:
         broadcast_from_accelerator(buffers, group)
 
@@ -185,10 +189,9 @@ class Model:
         if not buffers:
             return
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._exchange.waiting.blocked("the buffers of rank 0"))
             for buffer in buffers:  # as DistributedDataParallel: a forward before this one may have saved it for its backward
                 stack.enter_context(torch.autograd._unsafe_preserve_version_counter(buffer))
-            broadcast_buffers(buffers, self._group)
+            self._share(buffers)
         if self._seen is not None:
             self._seen = [(buffer, buffer._version) for buffer in buffers]
 
@@ -231,7 +234,7 @@ class Model:
                 )
 
     def _share(self, buffers: Sequence[torch.Tensor]) -> bool:
-        """Give all ranks rank 0's buffers in place of a DistributedDataParallel; False if it is to do so itself."""
+        """Give all ranks rank 0's buffers; False if a DistributedDataParallel, in whose place this is, is to do so itself."""
         if self._exchange.paused:
             return False
         with self._exchange.waiting.blocked("the buffers of rank 0"):

@@ -117,7 +117,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
         tries = config.fallback == "auto" and config.policy != OFF
         self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None
-        self._saving = optimizer.register_state_dict_pre_hook(_weakly(self.synchronize))
+        self._saving = optimizer.register_state_dict_pre_hook(_weakly(self._await_updates))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
         self._finalizer.atexit = False  # end_at_exit() sees to the end of the process
@@ -154,7 +154,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     @property
     def state(self) -> Any:  # type: ignore[override]
         """The user's optimizer's own state, after all updates."""
-        self.synchronize()
+        self._await_updates()
         return self._inner.state
 
     @property
@@ -170,17 +170,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def state_dict(self) -> Dict[str, Any]:
         """The user's optimizer's, after all updates."""
-        self.synchronize()
+        self._await_updates()
         return self._inner.state_dict()
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As of the user's optimizer, after all updates."""
-        self.synchronize()
+        self._await_updates()
         self._inner.load_state_dict(state_dict)
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As of the user's optimizer; ConfigError if a parameter is not one of those whose gradients are reduced."""
-        self.synchronize()
+        self._await_updates()
         self._inner.add_param_group(param_group)
         if self._exchange is not None:
             self._groups.find()
@@ -260,8 +260,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has started are done, and no sum is under way: the program may start collectives of its
         own, whatever the backend. Reading a parameter waits for its update in any case."""
+        self._await_updates()
         if self._exchange is not None:
-            self._exchange.synchronize()
             self._exchange.settle()
 
     # -- what it shows -----------------------------------------------------------------------------------------------------
@@ -344,13 +344,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             exchange.install(self._learner.plan)
 
     def _await_updates(self) -> None:
+        """Sums that no update waits for may still be under way."""
         if self._exchange is not None:
             self._exchange.synchronize()
 
     def _follow_groups(self) -> None:
         """See whether the program has changed which parameters are in which group."""
         if self._groups.changed():
-            self.synchronize()
+            self._await_updates()
             self._groups.find()
 
 
