@@ -418,14 +418,21 @@ def test_a_copy_of_the_model_is_an_ordinary_model():
     same(training)
 
 
+def two_layers(method):
+    """A model after some iterations, its optimizer, and both as ``method`` has wrapped them."""
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
+    inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    forward, optimizer = method.wrap(model, inner)
+    for batch in batches(ITERATIONS, 4, WIDTH):
+        yield step(forward, optimizer, batch)
+    return model, inner, forward, optimizer
+
+
 @on_ranks(2)
 def test_gradients_of_the_last_backward_are_there_after_closing():
     def training(method):
-        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
-        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        forward, optimizer = method.wrap(model, inner)
-        for batch in batches(ITERATIONS, 4, WIDTH):
-            yield step(forward, optimizer, batch)
+        model, inner, forward, optimizer = yield from two_layers(method)
+        *_, batch = batches(ITERATIONS, 4, WIDTH)
         yield backward(forward, optimizer, batch)
         method.close()
         yield [parameter.grad for parameter in model.parameters()]
@@ -437,11 +444,7 @@ def test_gradients_of_the_last_backward_are_there_after_closing():
 @on_ranks(2)
 def test_after_closing_the_model_is_an_ordinary_model():
     def training(method):
-        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 2))
-        inner = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-        forward, optimizer = method.wrap(model, inner)
-        for batch in batches(ITERATIONS, 4, WIDTH):
-            yield step(forward, optimizer, batch)
+        model, inner, _, _ = yield from two_layers(method)
         method.close()
         assert all(type(parameter) is nn.Parameter for parameter in model.parameters())
         yield [parameter.detach().clone() for parameter in model.parameters()]
