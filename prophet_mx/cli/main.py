@@ -6,6 +6,7 @@ matplotlib, ...) belongs inside ``run``.
 """
 
 import argparse
+import errno
 import io
 import os
 import signal
@@ -30,6 +31,8 @@ examples: check a machine, predict what a job would gain, run it, and measure wh
 
 STDERR = 2  # the number of its file
 EXIT_BROKEN_PIPE = 128 + signal.SIGPIPE
+EXIT_INTERRUPTED = 128 + signal.SIGINT
+OUTPUT_LOST = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # errors of writing
 
 
 class Parser(argparse.ArgumentParser):
@@ -96,6 +99,11 @@ def _open_streams() -> None:
         sys.stdout.reconfigure(errors="replace")
 
 
+def _write_no_more() -> None:
+    """Make standard output the null device, so that the interpreter does not try it again at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run ``prophet-mx`` with ``argv`` (default: the process's arguments) and return its exit code.
 
@@ -111,9 +119,17 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
         code: int = arguments.run(arguments)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # nobody reads on, as in '| head'; keep the interpreter from writing to the pipe at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads on, as in '| head'
+        _write_no_more()
         return EXIT_BROKEN_PIPE
+    except OSError as error:
+        if error.filename is not None or error.errno not in OUTPUT_LOST:
+            raise
+        _write_no_more()
+        print(f"prophet-mx {arguments.command_name}: error: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
     except ProphetError as error:
         print(f"prophet-mx {arguments.command_name}: error: {error}", file=sys.stderr)
         return EXIT_USAGE

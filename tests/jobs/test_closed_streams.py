@@ -27,6 +27,12 @@ def test_a_command_with_closed_streams_does_its_work_and_says_nothing_there(clos
     assert ("no-such-program" in wrong.stderr) == (closed == ">&-") and "Traceback" not in wrong.stderr
 
 
+def test_output_that_cannot_be_written_is_one_line_of_error():
+    done = shell('"$@" >/dev/full', "launch", "-n", "1", "--dry-run", "--", "true")
+    assert done.returncode == 1
+    assert done.stderr == "prophet-mx launch: error: the output cannot be written: No space left on device\n"
+
+
 def test_a_character_that_the_output_cannot_show_is_replaced(tmp_path):
     """A file's name can have bytes that are not UTF-8; Python has a lone surrogate for each."""
     done = shell('"$@" "$(printf \'a\\377b\')"', "launch", "-n", "1", "--dry-run", "--", "true", env={"PYTHONIOENCODING": "utf-8:strict"})

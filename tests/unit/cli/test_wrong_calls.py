@@ -187,3 +187,12 @@ def test_a_command_that_needs_the_compiled_part_says_so_where_it_is_missing(monk
 def test_the_bare_command_explains_itself():
     done = cli()
     assert (done.returncode, done.stderr) == (0, "") and done.stdout == cli("--help").stdout
+def test_an_interrupted_command_says_nothing(monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("prophet_mx.cli.simulate.simulate", interrupted)
+    done = cli("simulate", "--model", "vgg16", "--compute", "250ms", "--bandwidth", "10Gbit", "--json")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
