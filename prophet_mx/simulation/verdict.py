@@ -26,6 +26,8 @@ def verdict(prediction: Prediction) -> Verdict:
     best, gain = prediction.best, prediction.gain
     if best == PLAIN:
         return Verdict(False, best, gain, f"No scheduling policy was requested: add --policy {DEFAULT} to compare.")
+    if gain < MARGIN and DEFAULT not in prediction.results and not _hopeless(prediction):
+        return Verdict(False, best, gain, _untried(prediction))
     if gain < MARGIN:
         return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
@@ -35,6 +37,20 @@ def verdict(prediction: Prediction) -> Verdict:
     if left > MOSTLY:
         text += f" Workers still wait for the network {left:.0%} of the time: {LESS_TRAFFIC} would gain more."
     return Verdict(True, best, gain, text)
+
+
+def _hopeless(prediction: Prediction) -> bool:
+    """Whether plain dist_sync is so near to what is possible that no policy can gain anything."""
+    return prediction.seconds[PLAIN] <= max(prediction.compute, prediction.bound) * (1 + MARGIN)
+
+
+def _untried(prediction: Prediction) -> str:
+    """What to say if none of the policies that were asked for helps, and the default one, which may, is not among them."""
+    plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, prediction.best))
+    return (
+        f"{prediction.best} does not help here: an iteration takes {fastest} instead of {plain}. An ideal link would take "
+        f"{milliseconds(prediction.bound)}: add --policy {DEFAULT} to see what the default policy gains."
+    )
 
 
 def _obstacle(prediction: Prediction) -> str:

@@ -87,6 +87,15 @@ def test_messages_have_a_cost_unless_options_say_otherwise(file):
     assert f"\n  gain   {gains['priority']} times as fast with priority, and {gains['prophet']} times with prophet, the default; " in free
 
 
+def test_policies_that_do_not_help_do_not_speak_for_the_default_one():
+    call = ["predict", "--model", "vgg16", "--compute", "250ms", "--bandwidth", "10Gbit", "--workers", 8, *SHORT]
+    alone = cli(*call, "--policy", "fifo").stdout
+    assert "\n  fifo does not help here: an iteration takes 8" in alone
+    assert "add --policy prophet to see what the default policy gains.\n" in alone and "cannot help" not in alone
+    fast = cli(*call, "--bandwidth", "1Tbit", "--policy", "fifo").stdout
+    assert "Scheduling cannot help here, because the network is fast enough" in fast
+
+
 def test_a_gain_at_a_small_rho_is_explained():
     found = cli(
         "predict", "--model", "mobilenet", "--compute", "250ms", "--bandwidth", "7Gbit", "--workers", 64, "--policy", "prophet", *SHORT
