@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..quantities import format_rate
-from ..simulation.collectives import DDP, SCHEDULED, RingPrediction, predict_ring
+from ..simulation.collectives import DDP, SCHEDULED, STARTUP, RingPrediction, predict_ring
 from ..simulation.predict import MARGIN
 from ..simulation.simulator import POLICIES
 from ..simulation.verdict import milliseconds
@@ -20,8 +20,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the answer; the exit code of the command."""
     _check(arguments)
     profile, compute = job_of(arguments)
+    startup = STARTUP if arguments.startup is None else arguments.startup
     found = [
-        (bandwidth, ranks, predict_ring(profile, bandwidth, ranks, arguments.startup))
+        (bandwidth, ranks, predict_ring(profile, bandwidth, ranks, startup))
         for ranks in arguments.workers
         for bandwidth in arguments.bandwidth
     ]
@@ -43,6 +44,9 @@ def _check(arguments: argparse.Namespace) -> None:
     given += ["--servers"] if arguments.servers else []
     given += ["--copy-whole"] if arguments.copy_whole else []
     given += ["--policy"] if arguments.policy != list(POLICIES) else []
+    few = [ranks for ranks in arguments.workers if ranks < 2]
+    if few:
+        raise ConfigError(not_allowed(f"--workers {few[0]}", "a whole number of ranks from 2", " with --all-reduce"))
     if given:
         raise ConfigError(not_allowed(given[0], "the options of the job, --bandwidth, --workers, --startup", " with --all-reduce"))
 

@@ -58,17 +58,25 @@ count = whole(10**6)
 port = number(int, 1, MAX_PORT, f"a port from 1 to {MAX_PORT}")
 link_rate = number(parse_rate, 1e3, 1e13, "a rate from 8 kbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
 duration = number(parse_time, 0, math.inf, "a positive number of seconds such as 90, or a time such as 500ms")
-cost_seconds = number(partial(parse_time, zero=True), 0, 1e3, "a time from 0 to 1000 s such as 50us, 0.2ms or 0.001")
-compute_seconds = number(parse_time, 1e-9, 1e6, "a time from 1 ns to 1e6 s such as 300ms")
 message_bytes = number(partial(parse_size, zero=True), 0, 1e6, "a size from 0 to 1 MB such as 200")
 
 
-def compute_time(text: str) -> float:
-    """A compute time with its unit: a number alone may be meant in milliseconds as well as in seconds."""
-    seconds = compute_seconds(text)
-    if text.strip()[-1:].isalpha():
+def with_unit(convert: Callable[[str], float], small: str, large: str) -> Callable[[str], float]:
+    """A time with its unit, but for 0: a number alone may be meant in the ``small`` unit as well as in the ``large`` one."""
+
+    def checked_unit(text: str) -> float:
+        seconds, word = convert(text), text.strip()
+        if seconds and not word[-1:].isalpha():
+            raise argparse.ArgumentTypeError(not_allowed(repr(text), f"a time with its unit, such as {word}{small} or {word}{large}"))
         return seconds
-    raise argparse.ArgumentTypeError(not_allowed(repr(text), f"a time with its unit, such as {text.strip()}ms or {text.strip()}s"))
+
+    return checked_unit
+
+
+compute_time = with_unit(number(parse_time, 1e-9, 1e6, "a time in us, ms or s from 0.001us to 1e6s, such as 300ms"), "ms", "s")
+cost_seconds = with_unit(
+    number(partial(parse_time, zero=True), 0, 1e3, "a time in us, ms or s from 0 to 1000s, such as 50us or 0.2ms"), "us", "ms"
+)
 
 
 def listed(convert: Callable[[str], T]) -> Callable[[str], List[T]]:
@@ -77,18 +85,19 @@ def listed(convert: Callable[[str], T]) -> Callable[[str], List[T]]:
 
 
 def choice(names: Sequence[str]) -> Callable[[str], str]:
-    """One of the names."""
+    """One of the names, in any case, as in settings."""
 
     def convert(text: str) -> str:
-        if text not in names:
-            raise argparse.ArgumentTypeError(not_allowed(repr(text), ", ".join(names)) + meant(text, names))
-        return text
+        name = text.lower()
+        if name not in names:
+            raise argparse.ArgumentTypeError(not_allowed(repr(text), ", ".join(names)) + meant(name, names))
+        return name
 
     return convert
 
 
 def new_file(text: str) -> str:
     """The path of a file that can be there: an error now rather than after minutes."""
-    if os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
+    if not text or os.path.isdir(text) or not os.path.isdir(os.path.dirname(os.path.abspath(text))):
         raise argparse.ArgumentTypeError(not_allowed(repr(text), "a file in a folder that exists"))
     return text

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any, Dict, List, Optional, Tuple
 
+from ..errors import ConfigError, not_allowed
 from ..simulation.cluster import PLAIN, Cluster
 from ..simulation.collectives import STARTUP
 from ..simulation.predict import ITERATIONS, MARGIN, WARMUP, WORST, Prediction, UsefulRates, predict_cluster, useful_rates
@@ -52,7 +53,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--startup",
         type=cost_seconds,
-        default=STARTUP,
         metavar="TIME",
         help=f"time of a tiny all-reduce while others are under way (default: {1e6 * STARTUP:.0f}us, gloo's over TCP)",
     )
@@ -62,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; its exit code."""
     if arguments.all_reduce:
         return all_reduce.run(arguments)
+    if arguments.startup is not None:
+        raise ConfigError(not_allowed("--startup", "--message-time, --server-time", " without --all-reduce"))
     question = read(arguments)
     if not arguments.json:
         print(job_sentence(question.profile, question.compute))

@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
@@ -209,7 +210,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
 
 def _policy(text: str) -> str:
     """One of the policies; ``off``, as the setting calls plain dist_sync, is ``plain``."""
-    return PLAIN if text == OFF else choice(POLICIES)(text)
+    return PLAIN if text.lower() == OFF else choice(POLICIES)(text)
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
@@ -255,10 +256,10 @@ def read(arguments: argparse.Namespace) -> Question:
 def job_of(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
     """The profile that the options name, with compute times, and where these come from, in words. Raises as :func:`read`."""
     if arguments.model is None:
-        if not os.path.exists(arguments.profile) and arguments.profile in model_names():
-            raise ProfileError(
-                f"--profile {arguments.profile}: there is no such file; use --model {arguments.profile} for the built-in profile"
-            )
+        if not os.path.exists(arguments.profile):
+            with suppress(ProfileError):
+                model = model_profile(arguments.profile).name
+                raise ConfigError(f"--profile {arguments.profile}: there is no such file; use --model {model} for the built-in profile")
         profile, compute = complete(GradientProfile.load(arguments.profile), arguments.compute)
     elif arguments.compute is None:
         raise ConfigError(

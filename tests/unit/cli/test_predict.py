@@ -96,6 +96,11 @@ def test_policies_that_do_not_help_do_not_speak_for_the_default_one():
     assert "Scheduling cannot help here, because the network is fast enough" in fast
 
 
+def test_names_of_policies_are_taken_in_any_case_as_in_settings(file):
+    done = cli("predict", "--profile", file, "--bandwidth", "10Gbit", "--policy", "Prophet,OFF", *SHORT)
+    assert [line.split()[0] for line in done.stdout.splitlines()[-2:]] == ["prophet", "plain"], done.stderr
+
+
 def test_a_gain_at_a_small_rho_is_explained():
     found = cli(
         "predict", "--model", "mobilenet", "--compute", "250ms", "--bandwidth", "7Gbit", "--workers", 64, "--policy", "prophet", *SHORT

@@ -45,7 +45,11 @@ predict --model vgg16 --compute 250ms --bandwidth 10 Gbit
 predict vgg16 --compute 250ms --model vgg16 --bandwidth 10Gbit
     prophet-mx predict: error: unexpected argument 'vgg16' ...
 predict --model vgg16 --compute 0 --bandwidth 10Gbit
-    prophet-mx predict: error: argument --compute: '0' is not allowed; allowed: a time from 1 ns to 1e6 s such as 300ms ...
+    prophet-mx predict: error: argument --compute: '0' is not allowed; allowed: a time in us, ms or s from 0.001us to 1e6s, such as
+    300ms ...
+predict --model vgg16 --compute 5min --bandwidth 10Gbit
+    prophet-mx predict: error: argument --compute: '5min' is not allowed; allowed: a time in us, ms or s from 0.001us to 1e6s, such as
+    300ms ...
 predict --model vgg16 --compute 250ms --bandwidth 10Gbits
     prophet-mx predict: error: argument --bandwidth: '10Gbits' is not allowed; allowed: a rate from 8 kbit/s to 80 Tbit/s such as 10Gbit,
     1.25GB/s or 1.25e9 (bytes/s); b is bits, B is bytes ...
@@ -73,11 +77,17 @@ predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --servers 2
     prophet-mx predict: error: --servers is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
     --startup
 predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --workers 1
-    prophet-mx predict: error: ranks=1 is not allowed; allowed: a whole number from 2
+    prophet-mx predict: error: --workers 1 is not allowed with --all-reduce; allowed: a whole number of ranks from 2
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --startup 800
+    prophet-mx predict: error: argument --startup: '800' is not allowed; allowed: a time with its unit, such as 800us or 800ms ...
+predict --model bert --compute 250ms --bandwidth 10Gbit --startup 800us
+    prophet-mx predict: error: --startup is not allowed without --all-reduce; allowed: --message-time, --server-time
 predict --profile none.json --bandwidth 10Gbit
     prophet-mx predict: error: cannot read the profile 'none.json': No such file or directory
 predict --profile vgg16 --bandwidth 10Gbit
     prophet-mx predict: error: --profile vgg16: there is no such file; use --model vgg16 for the built-in profile
+predict --profile ResNet-50 --bandwidth 10Gbit
+    prophet-mx predict: error: --profile ResNet-50: there is no such file; use --model resnet50_v1 for the built-in profile
 predict --profile notes.txt --bandwidth 10Gbit
     prophet-mx predict: error: notes.txt: not a complete JSON text: Expecting value: line 1 column 1 (char 0)
 predict --profile trace.json --bandwidth 10Gbit
@@ -102,7 +112,12 @@ simulate --profile job.json --bandwidth 10Gbit --jitter 30%
 simulate --profile job.json --bandwidth 10Gbit --straggler 0.5
     prophet-mx simulate: error: argument --straggler: '0.5' is not allowed; allowed: a number from 1 to 1000 ...
 simulate --profile job.json --bandwidth 10Gbit --rtt=-1ms
-    prophet-mx simulate: error: argument --rtt: '-1ms' is not allowed; allowed: a time from 0 to 1000 s such as 50us, 0.2ms or 0.001 ...
+    prophet-mx simulate: error: argument --rtt: '-1ms' is not allowed; allowed: a time in us, ms or s from 0 to 1000s, such as 50us or
+    0.2ms ...
+simulate --profile job.json --bandwidth 10Gbit --message-time 50
+    prophet-mx simulate: error: argument --message-time: '50' is not allowed; allowed: a time with its unit, such as 50us or 50ms ...
+simulate --profile job.json --bandwidth 10Gbit --csv ""
+    prophet-mx simulate: error: argument --csv: '' is not allowed; allowed: a file in a folder that exists ...
 simulate --profile job.json --bandwidth 10Gbit --overhead 1.5
     prophet-mx simulate: error: argument --overhead: '1.5' is not allowed; allowed: a size from 0 to 1 MB such as 200 ...
 simulate --profile job.json --bandwidth 10Gbit --copy-rate 0
