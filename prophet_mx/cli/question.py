@@ -50,7 +50,7 @@ exit codes:
   2  wrong argument, or no usable profile"""
 
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
-WIDTHS = (14, 12, 7, 7, 10, 10, 7, 7)
+WIDTHS = (14, 12, 7, 7, 9, 9, 7, 7)  # a line fits into a terminal of 80 columns
 WARMUP = 5  # iterations before those that are measured
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without

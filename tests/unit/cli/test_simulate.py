@@ -41,6 +41,7 @@ def test_the_command_prints_and_writes_the_table(profile_file, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
     assert lines[0].startswith("tiny: 24 gradients in 6 steps, ") and len(lines) == 2 + 4 * len(POLICIES)
+    assert max(map(len, lines[1:])) < 80  # or a usual terminal would break each line
     assert lines[1].split() == ["policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup"]
     rows = list(csv.DictReader(target.read_text().splitlines()))
     assert [row["policy"] for row in rows] == list(POLICIES) * 4
