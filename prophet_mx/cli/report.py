@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         replace_text(arguments.output, text)
     except OSError as error:
-        print(f"prophet-mx report: error: {arguments.output} cannot be written: {error.strerror}", file=sys.stderr)
+        print(f"prophet-mx report: error: {arguments.output} cannot be written: {error.strerror or error}", file=sys.stderr)
         return 1
     print(f"written: {arguments.output}")
     return 0

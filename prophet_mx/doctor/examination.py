@@ -49,6 +49,6 @@ def examine(
 def address(text: str) -> Tuple[str, int]:
     """``HOST:PORT`` as both; ConfigError if it is none."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 1 <= int(port) <= MAX_PORT:
+    if not host or not port.isdecimal() or not 1 <= int(port) <= MAX_PORT:
         raise ConfigError(not_allowed(repr(text), f"HOST:PORT with a port from 1 to {MAX_PORT}"))
     return host, int(port)

@@ -1,6 +1,7 @@
 """The command ``prophet-mx report``: its page, and one line of error."""
 
 import json
+import os
 import re
 import sys
 
@@ -74,6 +75,10 @@ def test_errors_of_the_command(tmp_path):
 
 
 def test_a_page_that_cannot_be_written_is_code_1(tmp_path, monkeypatch):
+    os.mkfifo(tmp_path / "pipe")
+    done = cli("report", written(tmp_path / "t.json", made()), "-o", tmp_path / "pipe")
+    assert done.returncode == 1 and done.stderr.endswith("is not a regular file\n")
+
     def full(path, text):
         raise OSError(28, "No space left on device")
 

@@ -137,6 +137,8 @@ report job.json
     prophet-mx report: error: job.json: not a trace of prophet_mx; PROPHET_TIMELINE=trace.json makes a job write one
 report trace.json -o trace.json
     prophet-mx report: error: --output 'trace.json' is not allowed: it is a trace; allowed: another file
+report trace.json -o ""
+    prophet-mx report: error: argument -o/--output: '' is not allowed; allowed: a file in a folder that exists ...
 report trace.json -o no/such/folder/report.html
     prophet-mx report: error: argument -o/--output: 'no/such/folder/report.html' is not allowed; allowed: a file in a folder that exists ...
 launch -n two -- python train.py
@@ -151,6 +153,8 @@ compare -n 2
     prophet-mx compare: error: no command given; allowed: a program and its arguments after '--', as in '-- python train.py'
 doctor --scheduler node1
     prophet-mx doctor: error: argument --scheduler: 'node1' is not allowed; allowed: HOST:PORT with a port from 1 to 65535 ...
+doctor --scheduler node1:²
+    prophet-mx doctor: error: argument --scheduler: 'node1:²' is not allowed; allowed: HOST:PORT with a port from 1 to 65535 ...
 doctor 10.0.0.1:9091
     prophet-mx doctor: error: unexpected argument '10.0.0.1:9091' ...
 """
@@ -199,9 +203,6 @@ def test_a_command_that_needs_the_compiled_part_says_so_where_it_is_missing(monk
     assert "'prophet-mx doctor' says how to install it" in done.stderr
 
 
-def test_the_bare_command_explains_itself():
-    done = cli()
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout == cli("--help").stdout
 def test_an_interrupted_command_says_nothing(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
@@ -211,3 +212,6 @@ def test_an_interrupted_command_says_nothing(monkeypatch):
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
+def test_the_bare_command_explains_itself():
+    done = cli()
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout == cli("--help").stdout
