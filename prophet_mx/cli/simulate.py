@@ -15,7 +15,7 @@ EPILOG = f"""\
 example, 64 workers and 64 servers at three bandwidths:
   prophet-mx simulate --model resnet50 --compute 300ms --bandwidth 10Gbit,25Gbit,100Gbit --workers 64
 
-'prophet-mx predict' has the same options, and explains the table in words.
+'prophet-mx predict' has these options too, and explains the table in words.
 
 {EXPLAINED}
 
