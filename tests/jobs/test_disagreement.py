@@ -15,9 +15,9 @@ JOB = SCRIPTS / "unlike.py"
 SMALL = {"PROPHET_UNIT": "3000", "PROPHET_BANDWIDTH": "1Gbit"}
 
 
-def outputs(*arguments, expect=0, timeout=40, **env):
+def outputs(*arguments, servers=1, expect=0, timeout=40, **env):
     """The workers' outputs by rank."""
-    job = run_cluster(JOB, 2, 1, args=arguments, env={**SMALL, **env}, timeout=timeout, expect=expect)
+    job = run_cluster(JOB, 2, servers, args=arguments, env={**SMALL, **env}, timeout=timeout, expect=expect)
     found = {int(re.search(r"^rank (\d)$", worker.output, re.MULTILINE).group(1)): worker.output for worker in job.workers}
     return found[0], found[1], job.logs()
 
@@ -36,13 +36,14 @@ REFUSED = {
     "text_order": (f"KVStoreError: {KEYS}text key 2 is 'd' here, 'c' on rank 0. All workers have to initialise the same keys",) * 2,
     "shape": (f"KVStoreError: {KEYS}key 2 is (51,) float32 here, (50,) float32 on rank 0",) * 2,
     "compressed_and_shape": (f"KVStoreError: {KEYS}key 2 is (51,) float32 here, (50,) float32 on rank 0", "its own error says"),
+    "bound": ("KVStoreError: MXNET_KVSTORE_BIGARRAY_BOUND is 5000 on worker 1 and 1000000 on rank 0: set the same on all workers",) * 2,
     "policy_unknown": ("ConfigError: policy='toy', which rank 0 uses, is not known to this worker; it knows: fifo,", "policy='toy', which"),
 }
 
 
 @pytest.mark.parametrize("case, other, rank_0", [(case, *words) for case, words in REFUSED.items()], ids=REFUSED)
 def test_an_error_on_all_workers_names_what_is_unlike(case, other, rank_0):
-    told, own, logs = outputs(case)
+    told, own, logs = outputs(case, servers=2 if case == "bound" else 1)
     assert f"refused by {other}" in own, logs
     assert "refused by KVStoreError: told by worker 1: " in told and rank_0.replace("KVStoreError: ", "") in told, logs
     assert "internal error" not in logs

@@ -6,6 +6,7 @@ A worker prints "right" if all values were right, and "refused" with the error i
 """
 
 import logging
+import os
 import sys
 
 import mxnet as mx
@@ -83,6 +84,13 @@ def compressed_and_shape(plain, rank):
     store.set_gradient_compression({"type": "2bit", "threshold": 0.5})
     store = made(store, [1, 2], [4000, 50] if rank == 0 else [4000, 51])
     store.push(1, mx.nd.ones((4000,)))
+
+
+def bound(plain, rank):
+    """MXNet has read the variable before."""
+    if rank:
+        os.environ["MXNET_KVSTORE_BIGARRAY_BOUND"] = "5000"
+    train(made(ScheduledKVStore(plain), [1, 2]), [1, 2])
 
 
 def wrapped_late(plain, rank):
