@@ -21,6 +21,7 @@ GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
 GROUP_MEMBERS = 16
 GROUP_START = 0.25  # of that share: the most urgent group; and of the bytes that are more urgent, by which the others may have more
 LEAST_ELEMENT = 2  # bytes: of half precision
+LITTLE = 1 / 8  # of the smallest unit: a collective of fewer bytes takes a start-up in which the link could carry four times as many
 
 
 class Slice(NamedTuple):
@@ -164,7 +165,8 @@ def partition(gradients: Sequence[Member], sizes: UnitSizes, rate: float) -> Lis
 
     How large a unit may be depends on when an ideal link of ``rate`` bytes/s would send it, which sends the most urgent gradient that is
     ready at any moment. A gradient of over one and a half units is cut into slices. Gradients and slices share a unit with their neighbours
-    in urgency, up to this size, or half as much again with one of at most half of it.
+    in urgency, up to this size, or half as much again with one of at most half of it. What is then left between large ones, as the biases
+    of large layers, goes with the neighbour before it: see :func:`_no_little`.
 
     In the order of the list, the slices of one kind are whole gradients one after the other. Laid so into one flat array, each gradient and
     each unit is a contiguous range of it.
@@ -178,7 +180,7 @@ def partition(gradients: Sequence[Member], sizes: UnitSizes, rate: float) -> Lis
     parts: Dict[int, List[Part]] = {}
     for index, spans in zip(urgent, _ideal([gradients[index] for index in urgent], rate)):
         parts.setdefault(gradients[index].kind, []).extend(_slices(index, gradients[index], spans, sizes, rate))
-    units = [unit for some in parts.values() for unit in merge(some, sizes, rate)]
+    units = [unit for some in parts.values() for unit in _no_little(merge(some, sizes, rate), sizes)]
     return sorted(units, key=lambda each: (each.urgency, each.kind))
 
 
@@ -228,6 +230,19 @@ def merge(parts: Iterable[Part], sizes: UnitSizes, rate: float) -> List[MergedUn
     return [part.unit for part in found]
 
 
+def _no_little(units: Sequence[MergedUnit], sizes: UnitSizes) -> List[MergedUnit]:
+    """Units with less than ``LITTLE`` of the smallest are joined to a neighbour, whatever size suits its moment, up to one and a half times
+    the largest. What the neighbour takes longer is little; alone they would take a start-up each."""
+    found: List[MergedUnit] = []
+    for unit in units:
+        little = bool(found) and min(found[-1].bytes, unit.bytes) <= LITTLE * sizes.least
+        if little and found[-1].slices[-1].gradient != unit.slices[0].gradient and 2 * (found[-1].bytes + unit.bytes) <= 3 * sizes.most:
+            found[-1] = _together(found[-1], unit)
+        else:
+            found.append(unit)
+    return found
+
+
 def _fit(one: MergedUnit, other: MergedUnit, size: float) -> bool:
     """Whether two neighbours may share a unit of about ``size`` bytes; slices of one gradient do not."""
     if one.slices[-1].gradient == other.slices[0].gradient:
@@ -237,6 +252,9 @@ def _fit(one: MergedUnit, other: MergedUnit, size: float) -> bool:
 
 
 def _joined(one: Part, other: Part) -> Part:
-    urgency, ready, slices, size, kind = one.unit
-    unit = MergedUnit(urgency, max(ready, other.unit.ready), slices + other.unit.slices, size + other.unit.bytes, kind)
-    return Part(unit, min(one.first, other.first), max(one.last, other.last))
+    return Part(_together(one.unit, other.unit), min(one.first, other.first), max(one.last, other.last))
+
+
+def _together(one: MergedUnit, other: MergedUnit) -> MergedUnit:
+    """One unit of two neighbours, of which the first is the more urgent."""
+    return MergedUnit(one.urgency, max(one.ready, other.ready), one.slices + other.slices, one.bytes + other.bytes, one.kind)

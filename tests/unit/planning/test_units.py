@@ -113,6 +113,17 @@ def test_what_fits_into_the_smallest_unit_does_not_travel_apart(gradients, sizes
             assert one.bytes + other.bytes > sizes.least - spare
 
 
+@given(GRADIENTS, SIZES, RATES)
+def test_what_is_little_does_not_travel_alone_beside_what_it_could_go_with(gradients, sizes, rate):
+    by_kind = defaultdict(list)
+    for each in partition(gradients, sizes, rate):
+        by_kind[each.kind].append(each)
+    for units in by_kind.values():
+        for one, other in zip(units, units[1:]):
+            parted = one.slices[-1].gradient == other.slices[0].gradient  # slices of one gradient
+            assert parted or min(one.bytes, other.bytes) > sizes.least / 8 or one.bytes + other.bytes > 1.5 * sizes.most
+
+
 @given(st.integers(10_000, 10_000_000), st.floats(0.1, 10), st.floats(0, 0.01))
 def test_units_shrink_towards_the_end_of_backward_and_grow_from_there_on(count, turn, startup):
     """One large gradient is there from the beginning, and travels before and after the last one becomes ready."""

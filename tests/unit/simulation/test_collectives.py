@@ -44,6 +44,12 @@ def test_gradients_of_an_operation_are_ready_together():
     assert len(profile.steps) == 16 and all(len(step) == 2 for step in profile.steps)
 
 
+@pytest.mark.parametrize("model", ["bert_base", "resnet152_v1"])
+def test_biases_between_large_weights_cost_no_collectives_of_their_own(model):
+    found = predict_ring(model_profile(model).scaled(compute=0.25), rate=1.2e9, ranks=8)
+    assert found.seconds[SCHEDULED] <= 1.02 * found.bound
+
+
 def test_predictions_are_near_what_was_measured():
     """Jobs with emulated devices, in which all ranks are alike; a method's name there is that here."""
     methods = {"ddp": DDP, "ddp-1MB": "ddp, 1 MB buckets", "ddp-4MB": "ddp, 4 MB buckets", "scheduled": SCHEDULED}
