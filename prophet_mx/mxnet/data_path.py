@@ -202,6 +202,7 @@ class ScheduledPath:
         """Take what rank 0 has measured, and the size of a unit."""
         if rate:
             self.driver.set_rate(rate)
+            self._order_source.most = 0.0 if self.config.bandwidth else rate * self._keys.servers
         self._note("while all workers send, each of them gets from a server", format_rate(rate), rate)
         self._note("while all workers send, a message takes each of them", f"{1e6 * message:.0f} us", message)
         self.driver.set_sizes(unit, message_bytes(rate, message, self._keys.servers))

@@ -151,11 +151,14 @@ class OrderExchange:
 class OrderSource:
     """The orders that rank 0 hands out, from what it has learned of its gradients and of its network. Remembers what it gave last, and how
     much had been sent by then. Called from the store's own thread.
+
+    Attribute ``most``: bytes/s to all servers together while all workers send, as it was measured before the first push; 0 if it was not.
     """
 
     def __init__(self, driver: "_core.Driver", learner: ProfileLearner) -> None:
         self._driver = driver
         self._learner = learner
+        self.most = 0.0
         self._last: Optional[Orders] = None
         self._sent: Tuple[int, float] = 0, 0.0  # bytes, and seconds in which anything was on its way
 
@@ -173,7 +176,7 @@ class OrderSource:
 
     def _rate(self) -> float:
         """Bytes/s to all servers together since the last call, of the time in which anything was on its way; before anything was sent, what
-        the connections carry.
+        the connections carry. No more than ``most``: while other workers send nothing, this one is faster than it is when it matters.
 
         Not the sum of the connections' momentary rates: one that has a shared link to itself for a moment is faster than all are together.
         """
@@ -182,4 +185,5 @@ class OrderSource:
         now = sum(link["drained"] for link in links), state["sending_seconds"]
         size, seconds = now[0] - self._sent[0], now[1] - self._sent[1]
         self._sent = now
-        return float(size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in links))
+        found = size / seconds if size > 0 and seconds > 0 else sum(link["rate"] for link in links)
+        return float(min(found, self.most or found))
