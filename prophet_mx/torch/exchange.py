@@ -128,6 +128,8 @@ class Exchange:
 
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
+        if tracked.round == self.rounds.number and self.in_backward():  # its sum would not come before the end of the round
+            self.end_round()
         if tracked.stage == SUMMING:
             self.rounds.await_sum(tracked)
             with plainly():
@@ -297,7 +299,8 @@ class Exchange:
         )
 
     def settle(self) -> None:
-        """Return when no sum is under way, unless backward has begun and not given all gradients."""
+        """Return when no sum is under way, unless backward has begun and is to give more gradients."""
+        self.fill()
         if not self.in_backward() and in_no_pass():
             for tracked in self.tracked:
                 self.rounds.await_sum(tracked)

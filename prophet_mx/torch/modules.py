@@ -158,6 +158,7 @@ class Model:
         """Within, backward only adds to the gradients here. With DistributedDataParallel, forward decides, as it does there."""
         before, self._synchronizing = self._synchronizing, False
         if self._wrapped is None:
+            self._exchange.fill()  # what backward adds within is not a part of the round before
             self._exchange.reducing = False
         try:
             yield

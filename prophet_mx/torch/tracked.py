@@ -286,7 +286,7 @@ class Tracked:
 
     def read_grad(self, clips: bool = False) -> Optional[torch.Tensor]:
         """What the program gets as ``grad``. ``clips``: it is ``clip_grad_norm_`` that reads it."""
-        if self._owner is not None and (self.stage == STEPPING or self.slot == OWN):
+        if self._owner is not None and (self.stage == STEPPING or self.slot != HIDDEN):
             self._owner.fill()
         if self.stage == STEPPING:
             if self.slot == CLEARED:
@@ -304,6 +304,7 @@ class Tracked:
 
     def write_grad(self, value: Optional[torch.Tensor]) -> None:
         """The program sets or deletes ``grad``."""
+        self._asked().fill()  # this rank contributes what ``grad`` has been until now
         if self.stage == STEPPING and value is None:
             self._asked().clear(self)
             return
