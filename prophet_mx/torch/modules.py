@@ -220,6 +220,7 @@ class Model:
         self._synchronized = training and wanted
         self.called = self.called or training
         if self._exchange.paused:
+            self._unscheduled.look_for_unfrozen()
             self._wrapped.reduce(wanted)
         elif training:
             self._begin()
@@ -245,6 +246,11 @@ class Model:
     def _begin(self) -> None:
         self._unscheduled.forward_begins()
         self._exchange.begin_forward()
+
+    @property
+    def unfrozen(self) -> bool:
+        """Whether a parameter was unfrozen here. :attr:`ddp` alone would train it by gradients that are not reduced."""
+        return self._unscheduled.unfrozen
 
     @property
     def ddp(self) -> Optional[DistributedDataParallel]:

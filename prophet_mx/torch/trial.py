@@ -2,7 +2,8 @@
 
 A *turn* is BLOCK scheduled iterations, then as many in which DistributedDataParallel reduces. The first SETTLING of each are not counted:
 pipelines fill, and DistributedDataParallel may arrange its buckets. It is faster if it was so in each of TURNS turns, and by MARGIN in all.
-So the first turn that the schedule wins is the last one.
+So the first turn that the schedule wins is the last one. So is one after which a parameter is found to be unfrozen: the schedule stays, as
+DistributedDataParallel alone would train it by gradients that are not reduced.
 """
 
 import logging
@@ -81,7 +82,7 @@ class Trial:
 
     Attributes
     ----------
-    times : all ranks', once it is over.
+    times : all ranks', once it is over; None if a parameter was unfrozen.
     """
 
     def __init__(self, exchange: Exchange, model: Model, config: Config, control: dist.ProcessGroup) -> None:
@@ -100,6 +101,9 @@ class Trial:
         elif what == RESUME:
             times = self._agreed(self._turns.times())
             self._model.resume()
+            if self._any_unfrozen():
+                self._turns = None
+                return False
             if len(times.ddp) == TURNS or not times.ddp_won():
                 self.times, self._turns = times, None
                 return self._decided(times)
@@ -112,6 +116,13 @@ class Trial:
             dist.all_reduce(seconds, dist.ReduceOp.MAX, group=self._control)
         every = seconds.tolist()
         return Times(every[: len(mine.scheduled)], every[len(mine.scheduled) :])
+
+    def _any_unfrozen(self) -> bool:
+        """Whether a parameter was unfrozen on some rank, which DistributedDataParallel alone would not reduce."""
+        unfrozen = torch.tensor([int(self._model.unfrozen)])
+        with self._exchange.waiting.blocked("whether other ranks have unfrozen parameters"):
+            dist.all_reduce(unfrozen, dist.ReduceOp.MAX, group=self._control)
+        return bool(unfrozen.item())
 
     def _decided(self, times: Times) -> bool:
         figures = 1e3 * median(times.scheduled), 1e3 * median(times.ddp)

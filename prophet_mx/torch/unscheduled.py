@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from .exchange import Exchange
+from .hooks import Hook
 from .tracked import STEPPING, SUMMING
 
 logger = logging.getLogger("prophet_mx")
@@ -29,16 +30,17 @@ class Unscheduled:
     Attributes
     ----------
     reasons : those found so far, in words.
+    unfrozen : whether a parameter of the optimizer was unfrozen that was frozen at the beginning.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, exchange: Exchange, frozen: List[Tuple[str, nn.Parameter]], lazy: bool) -> None:
         self._exchange, self._lazy, self._kind = exchange, lazy, type(optimizer).__name__
-        self._frozen = frozen
+        self._optimizer, self._frozen, self.unfrozen = weakref.ref(optimizer), frozen, False
         self._gradients = self._weights = 0  # iterations in a row in which all of them were read too early
         self._stepped = False  # a step() whose updates the next forward could overlap with
         self.reasons: List[str] = []
         self._stepping = False
-        self._handle = optimizer.register_step_pre_hook(_weakly_told(self))
+        self._handles: List[Any] = [optimizer.register_step_pre_hook(_weakly_told(self))]
 
     def _found(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -47,7 +49,7 @@ class Unscheduled:
 
     def step_begins(self) -> None:
         """The program calls ``step()``."""
-        self._look_for_unfrozen()
+        self.look_for_unfrozen()
         planned = not self._exchange.recording
         if planned and not self._lazy:
             self._found(
@@ -75,6 +77,7 @@ class Unscheduled:
 
     def forward_begins(self) -> None:
         """A forward of a training begins."""
+        self.look_for_unfrozen()
         if not self._stepped:
             return
         self._stepped = False
@@ -93,19 +96,35 @@ class Unscheduled:
                 "only its own step()"
             )
 
-    def _look_for_unfrozen(self) -> None:
-        names = [name for name, param in self._frozen if param.requires_grad]
-        if names:
-            self._frozen = [(name, param) for name, param in self._frozen if name not in names]
-            listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")
-            self._found(
-                f"{listed} did not require a gradient when the ScheduledOptimizer was made: their gradients are not reduced, and they are "
-                "not trained. close() it and create a new one"
-            )
+    def look_for_unfrozen(self) -> None:
+        """At the beginning of a forward, and of ``step()``. Gradients of parameters that are unfrozen, and that the optimizer has, are
+        dropped from now on: nobody reduces them, and weights that they change, or a norm that they are a part of, would be this rank's."""
+        found = [(name, param) for name, param in self._frozen if param.requires_grad]
+        if not found:
+            return
+        self._frozen = [(name, param) for name, param in self._frozen if not param.requires_grad]
+        optimizer = self._optimizer()
+        mine = {id(param) for group in optimizer.param_groups for param in group["params"]} if optimizer is not None else set()
+        for _, param in found:
+            if id(param) in mine:
+                self.unfrozen = True
+                param.grad = None
+                self._handles.append(param.register_post_accumulate_grad_hook(Hook(_drop)))
+        listed = ", ".join(name for name, _ in found[:LISTED]) + (f" and {len(found) - LISTED} more" if len(found) > LISTED else "")
+        self._found(
+            f"{listed} did not require a gradient when the ScheduledOptimizer was made: their gradients are not reduced, and they are "
+            "not trained. close() it and create a new one"
+        )
 
     def close(self) -> None:
         """The user's optimizer is its own again."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
+
+
+def _drop(param: nn.Parameter) -> None:
+    """After backward has added to ``grad``."""
+    param.grad = None
 
 
 def _weakly_told(unscheduled: Unscheduled) -> Any:

@@ -261,6 +261,27 @@ def test_a_ddp_that_is_not_called_is_not_tried():
     assert method.seen["policy"] == "prophet"
 
 
+@pytest.mark.parametrize("rank", [None, 0], ids=["on all ranks", "on one rank"])
+@on_ranks(2, timeout=120)
+def test_parameters_that_are_unfrozen_later(rank):
+    """DDP would train them by gradients that are not reduced: in its turns nobody does, and the job does not go on with it."""
+    method, model = Tried(True), nn.Sequential(nn.Linear(7, 9), nn.Tanh(), nn.Linear(9, 3))
+    model[0].requires_grad_(False)
+    forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
+    paused = 0
+    for number, batch in enumerate(batches(ITERATIONS, 4, 7)):
+        if number == AFTER + BLOCK and rank in (None, dist.get_rank()):
+            model[0].requires_grad_(True)
+        step(forward, optimizer, batch)
+        paused += optimizer._exchange.paused
+        every = [torch.empty(9, 7) for _ in range(2)]
+        dist.all_gather(every, model[0].weight.detach())
+        assert torch.equal(*every)
+    method.close()
+    assert method.seen["policy"] == "prophet" and "ddp_seconds" not in method.seen
+    assert paused == BLOCK
+
+
 @on_ranks(2, timeout=120)
 def test_parameters_of_another_optimizer():
     """It is not scheduled, and takes the sums as they are."""

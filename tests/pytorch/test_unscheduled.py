@@ -5,6 +5,7 @@ import logging
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -140,6 +141,37 @@ def test_parameters_that_are_unfrozen_later():
     [reason] = optimizer.stats()["unscheduled"]
     assert reason.startswith("0.weight, 0.bias did not require a gradient") and lines.messages == [reason]
     optimizer.close()
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, Whole], ids=["as sums arrive", "as a whole"])
+@on_ranks(2)
+def test_they_are_not_trained_and_change_no_norm(kind):
+    """Their gradients are not the same on all ranks."""
+    model = net()
+    model[0].requires_grad_(False)
+    before = [each.clone() for each in model[0].parameters()]
+    optimizer = scheduled(model, kind(model.parameters(), lr=0.1))
+    for number, batch in enumerate(batches(ITERATIONS, 4, WIDTH)):
+        model[0].requires_grad_(number >= 3)
+        backward(model, optimizer, batch)
+        if number % 2:
+            nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+    assert all(torch.equal(*pair) and pair[0].grad is None for pair in zip(model[0].parameters(), before))
+    assert_same_on_all_ranks(model)
+    optimizer.close()
+    second = scheduled(model, optimizer.optimizer)
+    step(model, second, batch)
+    assert not torch.equal(model[0].weight, before[0])
+    assert_same_on_all_ranks(model)
+    second.close()
+
+
+def assert_same_on_all_ranks(model):
+    for param in model.parameters():
+        every = [torch.empty(param.shape) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, param.detach())
+        assert all(torch.equal(every[0], each) for each in every)
 
 
 # --- optimizers that run as sums arrive ---
