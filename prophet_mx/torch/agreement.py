@@ -39,13 +39,27 @@ FOLLOW_EVERY = 100  # iterations between two such looks later
 FOLLOW_SPAN = 3  # iterations that are looked at
 
 
-def own_group(parent: Optional[dist.ProcessGroup], config: Config, backend: Optional[str] = None) -> dist.ProcessGroup:
-    """A new group of the same ranks, so that collectives of the program never come between ours. ``backend``: None for the same one."""
-    timeout = None if config.stall_abort is None else timedelta(seconds=config.stall_abort)
+def own_group(
+    parent: Optional[dist.ProcessGroup], config: Config, device: torch.device, backend: Optional[str] = None
+) -> dist.ProcessGroup:
+    """A new group of the same ranks, so that collectives of the program never come between ours. ``backend``: None for the same one.
+
+    Its time-out is that of the settings, or that of ``parent`` for ``device``, whatever the backend.
+    """
+    timeout = _timeout(parent, device) if config.stall_abort is None else timedelta(seconds=config.stall_abort)
     backend = backend or dist.get_backend(parent)  # new_group() takes that of the default group
     if parent is None or parent is dist.group.WORLD:
         return dist.new_group(timeout=timeout, backend=backend)
     return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, backend=backend, use_local_synchronization=True)
+
+
+def _timeout(parent: Optional[dist.ProcessGroup], device: torch.device) -> Optional[timedelta]:
+    """Of the collectives of this group; None, for the backend's default, where the backend or an older PyTorch does not tell."""
+    try:
+        found = (dist.group.WORLD if parent is None else parent)._get_backend(device).options._timeout
+    except (AttributeError, RuntimeError):
+        return None
+    return found if isinstance(found, timedelta) else None
 
 
 def give_up_group(group: dist.ProcessGroup) -> None:

@@ -93,7 +93,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         refusals.check_order(model, backend_for(named[0][1].device, parent), others_open())
         unused = ddp is not None and wrapped.unused(ddp) if find_unused_parameters is None else find_unused_parameters
         self._lazy = refusals.steps_lazily(optimizer)
-        self._group = agreement.own_group(parent, config)
+        device = named[0][1].device
+        self._group = agreement.own_group(parent, config, device)
         tracked = [Tracked(param, name, index) for index, (name, param) in enumerate(named)]
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
         if ddp is None:
@@ -110,7 +111,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         for each in tracked:
             each.watch(self._exchange)
         # For what the caller's thread sends while collectives of gradients are under way. See the order of collectives in reducer.py.
-        self._control = agreement.own_group(parent, config, ANY_ORDER)
+        self._control = agreement.own_group(parent, config, device, ANY_ORDER)
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)

@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 from contextlib import suppress
+from datetime import timedelta
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from prophet_mx import ProphetError
 from prophet_mx.torch import ScheduledOptimizer
 from prophet_mx.torch.strategies import backend_for
+from support.rank import COLLECTIVE
 from support.ranks import on_ranks
 from support.training import batches, step
 
@@ -49,6 +51,23 @@ def test_gradients_travel_by_the_backend_of_the_process_group(around):
     assert len(made) == 2, "the program's, and one for gradients; what travels beside them goes by gloo"
     for batch in batches(4, 4, WIDTH):
         step(model, optimizer, batch)
+    optimizer.close()
+
+
+@pytest.mark.parametrize("given", ["job", "group", "DDP model", "setting"])
+@on_ranks(2)
+def test_the_time_out_is_that_of_the_process_group(given):
+    """Of the one of which ours have the ranks; unless the settings have another."""
+    seconds = {"job": COLLECTIVE, "setting": 41}.get(given, 37)
+    group = dist.new_group([0, 1], timeout=timedelta(seconds=37)) if given in ("group", "DDP model") else None
+    model = net()
+    if given == "DDP model":
+        model = DistributedDataParallel(model, process_group=group)
+    options = {"group": {"process_group": group}, "setting": {"stall_abort": 41}}.get(given, {})
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
+    found = [each._get_backend(torch.device("cpu")) for each in optimizer._parts.groups]
+    if hasattr(found[0], "options"):  # an older PyTorch does not tell the time-out
+        assert [each.options._timeout for each in found] == [timedelta(seconds=seconds)] * 2
     optimizer.close()
 
 
