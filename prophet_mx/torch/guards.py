@@ -151,10 +151,18 @@ def wait_for(values: Iterable[Any]) -> int:
 
 def _read_grad(param: nn.Parameter, *_: Any) -> Optional[torch.Tensor]:
     # Three calls up, as PyTorch hands the use of a parameter to __torch_function__ right where it happens.
-    return _watched[id(param)].read_grad(sys._getframe(3).f_globals is _CLIPS)
+    return _watched[id(param)].read_grad(_clips_by_norm(sys._getframe(3)))
 
 
 _CLIPS = vars(clip_grad)  # clip_grad_norm_ is found by its module: programs and frameworks have it by several names
+
+
+def _clips_by_norm(frame: Any) -> bool:
+    if frame.f_globals is not _CLIPS:
+        return False
+    if frame.f_code.co_name == "<listcomp>":  # before Python 3.12 it has a frame of its own
+        frame = frame.f_back
+    return frame.f_code.co_name != "clip_grad_value_"
 
 
 # What clip_grad_norm_ does with gradients, which nothing else gets while they are lent.

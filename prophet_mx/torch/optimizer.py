@@ -52,6 +52,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     ------
     ConfigError
         a setting has a wrong value or no effect here, the ranks have different settings, or the model or the optimizer cannot be scheduled.
+    ProfileError
+        the file that rank 0's settings name for the profile holds none.
     """
 
     # So that GradScaler unscales gradients and looks for infinite ones itself: it would tell a fused optimizer of them by attributes, which
@@ -255,7 +257,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._exchange is None:
             if self._alone is not None:
                 return self._alone.no_sync()
-            raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
+            if "_parts" not in vars(self):
+                raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
+            raise ConfigError("no_sync() of a ScheduledOptimizer that is closed; allowed: the DistributedDataParallel's own, or a new one")
         return self._model.no_sync()
 
     def synchronize(self) -> None:

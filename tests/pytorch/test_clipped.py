@@ -357,6 +357,22 @@ def test_a_job_that_begins_to_clip_and_ends_it():
 
 
 @on_ranks(2)
+def test_clipping_by_the_value_needs_no_norms():
+    """Halves would bring it nothing."""
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1))
+        for number, batch in enumerate(batches(ITERATIONS, 4, 24)):
+            yield backward(forward, optimizer, batch)
+            nn.utils.clip_grad_value_(model.parameters(), 0.01, foreach=number % 2 == 0)
+            optimizer.step()
+        expect_halves(method, False)
+
+    same(training, *overlapping())
+
+
+@on_ranks(2)
 def test_one_rank_reads_what_the_others_do_not():
     """There is nothing to wait for but what all ranks do in any case."""
     for make in METHODS.values():

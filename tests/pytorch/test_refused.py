@@ -271,3 +271,15 @@ def test_rank_0_alone_evaluates_the_plain_module_in_between():
                 model.train()
 
     same(training)
+
+
+@on_ranks(2)
+def test_no_sync_of_one_that_is_closed():
+    ddp = DistributedDataParallel(nn.Linear(4, 4))
+    optimizer = ScheduledOptimizer(ddp, torch.optim.SGD(ddp.parameters(), lr=0.1))
+    optimizer.close()
+    with pytest.raises(ConfigError, match="is closed; allowed: the DistributedDataParallel's own"):
+        optimizer.no_sync()
+    optimizer = ScheduledOptimizer(ddp, torch.optim.SGD(ddp.parameters(), lr=0.1), policy="off")
+    with pytest.raises(ConfigError, match="with policy='off'"):
+        optimizer.no_sync()
