@@ -73,7 +73,8 @@ class Model:
         if self.literal:
             interval = self.interval()
             return (in_flight + self.share(unit) <= self.limit(link, "rate") * interval) if interval > 0 else in_flight <= IDLE
-        return self.policy.window is Window.NONE or in_flight < self.limit(link, "window")
+        unlimited = self.policy.window is Window.NONE and self.fixed_window == 0
+        return unlimited or in_flight < self.limit(link, "window")
 
     def interval(self):
         """Seconds until the next step of the newest iteration is due; 0 if none is."""

@@ -169,6 +169,18 @@ def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due()
     assert window < 10000 and far >= 6 * window and window <= near < window + 4000
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_window_that_is_set_holds_with_every_policy(policy):
+    scheduler = Scheduler(policy, 1, 1000, 10**9, 1e6)
+    for unit in range(10):
+        scheduler.add_unit(600, 0, unit)
+        scheduler.ready(unit, 0, 0.0)
+    released, wake = scheduler.decide(0.0)
+    assert len(released) == 2 and wake == pytest.approx(0.0002)  # 200 bytes more than the window
+    scheduler.drained(0, 600, 0.0006)
+    assert len(scheduler.decide(0.0006)[0]) == 1
+
+
 def rate_after(seconds, units, estimate, link_rate=60e6, rtt=0.02, answered=True):
     """The estimate of a link's rate (bytes/s) after so many seconds. ``units`` has when each becomes ready, and its bytes. ``answered``:
     answers come at once, so that no lead limit holds anything back."""

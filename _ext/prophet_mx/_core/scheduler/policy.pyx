@@ -99,10 +99,6 @@ cdef double block_budget(Limits* limits, Steps* steps, Link* link, double t) noe
 
 # -- rules of the window: whether it lets a unit of so many bytes go; if not, *wake is brought forward to when it may ------------------
 
-cdef bint open_always(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
-    return True
-
-
 cdef bint open_drained(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
     """Little is in flight."""
     cdef int64_t window = min_window(limits, link)
@@ -113,6 +109,11 @@ cdef bint open_drained(Limits* limits, Steps* steps, Link* link, int64_t size, d
     if opens < wake[0]:
         wake[0] = opens
     return False
+
+
+cdef bint open_unless_set(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
+    """Always, unless the job sets a window."""
+    return limits.fixed_window == 0 or open_drained(limits, steps, link, size, t, wake)
 
 
 cdef bint open_for_block(Limits* limits, Steps* steps, Link* link, int64_t size, double t, double* wake) noexcept nogil:
@@ -137,4 +138,4 @@ cdef bint open_for_interval(Limits* limits, Steps* steps, Link* link, int64_t si
 
 # A rule is a function above and its line here.
 RULES = {Window.DRAIN: <size_t>open_drained, Window.BLOCK: <size_t>open_for_block, Window.INTERVAL: <size_t>open_for_interval,
-         Window.NONE: <size_t>open_always}
+         Window.NONE: <size_t>open_unless_set}
