@@ -23,7 +23,7 @@ import os
 import threading
 import time
 from collections import Counter
-from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Union
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, not_allowed
@@ -63,12 +63,13 @@ class Recorded(Protocol):
         """The fixed facts about a unit: ``bytes``, ``rank`` and others."""
 
 
-def wanted(path: str, limit: Optional[int], usual: Config) -> Config:
+def wanted(path: str, limit: Union[int, str, None], usual: Config) -> Config:
     """The settings of a timeline that a program asks for, with the limit of the ``usual`` ones unless it names one.
 
     Raises ConfigError if path or limit is not allowed.
     """
-    config = Config(timeline=path, timeline_limit=usual.timeline_limit if limit is None else limit)
+    size: Any = usual.timeline_limit if limit is None else limit
+    config = Config(timeline=path, timeline_limit=size)
     if config.timeline is None:
         raise ConfigError(not_allowed(f"timeline={path!r}", "the path of a file, in a folder that exists"))
     return config

@@ -7,7 +7,7 @@ Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread.
 in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import mxnet as mx
 from mxnet.kvstore import KVStore
@@ -30,7 +30,7 @@ class ScheduledKVStore(WrappedStore):
     kv : the store to wrap, from ``mx.kv.create``. The wrapper takes it over: use only the wrapper afterwards. Stores that are not
         scheduled (local, device, dist_async, ``p3``) work as they do without the wrapper.
     **settings : fields of :class:`~prophet_mx.Config`; each overrides its ``PROPHET_`` environment variable. From the first push on,
-        all workers use rank 0's ``policy``, ``unit``, ``bandwidth``, ``message_cost`` and ``warmup``.
+        all workers use rank 0's ``policy``, ``unit``, ``bandwidth``, ``message_cost``, ``groups`` and ``warmup``.
 
     Raises
     ------
@@ -209,14 +209,15 @@ class ScheduledKVStore(WrappedStore):
 
     # -- the timeline --------------------------------------------------------------------------------------------------------
 
-    def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
+    def timeline_start(self, path: str, limit: Union[int, str, None] = None) -> str:
         """Start writing a trace of the job, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
 
         Parameters
         ----------
         path : of the file, in a folder that exists. The rank is put into its name: ``trace.json`` becomes ``trace-0.json``, and
             ``{rank}`` is replaced. An old file of this name is replaced.
-        limit : its largest size in bytes (default: ``Config.timeline_limit``). Once half of it is used, only some iterations are written.
+        limit : its largest size, as a number of bytes or a text such as "16MB" (default: ``Config.timeline_limit``). Once half of it is
+            used, only some iterations are written.
 
         Returns
         -------
