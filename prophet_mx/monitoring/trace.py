@@ -101,6 +101,9 @@ def load_trace(path: str) -> Trace:
     stated = head.get("format") if isinstance(head, dict) else None
     if stated != FORMAT:
         raise TraceError(f"{path}: its format is {stated!r:.80}, this version reads {FORMAT!r}")
+    servers = head.get("servers", 1)
+    if isinstance(servers, bool) or not isinstance(servers, int):
+        raise TraceError(f"{path}: damaged: it names {servers!r:.80} servers; allowed: a whole number")
     reader = _Reader(Trace(path, head), process)
     for number, event in enumerate(events):
         try:

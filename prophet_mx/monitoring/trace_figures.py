@@ -172,7 +172,7 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     all_there = min(end, max(first_there, max(passage.landed for passage in passages.values())))
     waits = [slowest.ready, slowest.released, slowest.drained, slowest.answered, slowest.landed]
     lengths = (last_ready - begin, first_there - last_ready, all_there - first_there, end - all_there)
-    links = max(1, int(trace.head.get("servers", 1)))
+    links = _links(trace)
     busy = sum(max(0.0, min(end, to) - max(begin, at)) for _, at, to in wires_between(trace, number))
     return Iteration(
         number,
@@ -189,6 +189,11 @@ def _iteration(trace: Trace, number: int, first: str) -> Iteration:
     )
 
 
+def _links(trace: Trace) -> int:
+    servers: int = trace.head.get("servers", 1)
+    return max(1, servers)
+
+
 def wires_between(trace: Trace, number: int) -> List[Tuple[int, float, float]]:
     """When a link carried units, in the time of an iteration: some may be of the one before."""
     begin, end = trace.iterations[number]
@@ -197,7 +202,7 @@ def wires_between(trace: Trace, number: int) -> List[Tuple[int, float, float]]:
 
 def busy_shares(trace: Trace, iteration: Iteration, bins: int = BINS) -> List[float]:
     """How much of each of ``bins`` equal parts of an iteration the links carried bytes, 0 to 1."""
-    links = max(1, int(trace.head.get("servers", 1)))
+    links = _links(trace)
     width = iteration.seconds / bins
     shares = [0.0] * bins
     for _, begin, end in wires_between(trace, iteration.number):

@@ -60,6 +60,7 @@ def iterations_of_no_time():
         ('{"traceEvents": []}', "not a trace of prophet_mx"),
         ('[{"ph": "X", "name": "other"}]', "not a trace of prophet_mx"),
         ('[{"name": "prophet_mx", "args": {"format": "prophet_mx timeline 9"}}]', "this version reads"),
+        (json.dumps(made()).replace('"servers": 1', '"servers": "two"'), "it names 'two' servers; allowed: a whole number"),
         (made()[:1], "shows no units"),
         (no_whole_iteration(), "shows no whole iteration"),
         (iterations_of_no_time(), "take no time"),
