@@ -120,7 +120,8 @@ class LogFolder:
                 self._files[label] = open(name, "w", encoding="utf-8", buffering=1)  # noqa: SIM115 (__exit__ closes it)
         except OSError as error:
             self.__exit__()
-            raise LaunchError(not_allowed(f"--log-dir {path}", "a folder in which files can be written", f" ({error})")) from None
+            why = f" ({error.strerror})"
+            raise LaunchError(not_allowed(f"--log-dir {path!r}", "a folder in which files can be written", why)) from None
 
     def __call__(self, label: str, text: str, final: bool) -> None:
         """Take a line, as a :data:`Sink` does; the states of a line that is being redrawn are left out."""

@@ -151,5 +151,5 @@ def test_a_full_disk_is_told_once_and_the_others_are_written_on(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(LaunchError, match="--log-dir .*file/logs is not allowed .*Not a directory.*; allowed: a folder"):
+    with pytest.raises(LaunchError, match=r"^--log-dir '.*file/logs' is not allowed \(Not a directory\); allowed: a folder"):
         LogFolder(str(tmp_path / "file" / "logs"), LABELS, never)
