@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Callable, List, Mapping, Optional, Tuple, Union
 
 from . import bytescheduler, policies
-from .errors import ConfigError, meant, not_allowed
+from .errors import ConfigError, meant, nearest, not_allowed
 from .machine import MAX_PORT
 from .quantities import RATE_EXAMPLES, parse_rate, parse_size, parse_time
 from .sizes import LARGEST_UNIT, MAX_BYTES
@@ -40,7 +40,16 @@ def _choice(*names: str) -> Callable[[Any], str]:
 
 
 def _count(low: int, high: int) -> Callable[[Any], Any]:
-    return _bounded(lambda value: low - 1 if isinstance(value, bool) else int(str(value)), low, high)
+    return _bounded(_whole, low, high)
+
+
+def _whole(value: Any) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ValueError("not a whole number") from None
 
 
 def _address(value: Any) -> str:
@@ -183,10 +192,11 @@ class Config:
         for variable in map(str, environ):
             if variable.startswith(PREFIX) and variable[len(PREFIX) :].lower() not in names:
                 name = variable if variable.isidentifier() else repr(variable)
-                raise _unknown(name, environ.get(variable), [PREFIX + name.upper() for name in names])
+                word, called = variable[len(PREFIX) :].lower(), {each: PREFIX + each.upper() for each in names}
+                raise _unknown(name, environ.get(variable), word, called)
         for name, value in overrides.items():
             if name not in names:
-                raise _unknown(name, value, names)
+                raise _unknown(name, value, name, {each: each for each in names})
         values = {}
         for name in names:
             if name in overrides:
@@ -208,8 +218,11 @@ class Config:
         return cls(**values), notes
 
 
-def _unknown(name: str, value: Any, known: List[str]) -> ConfigError:
-    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx{meant(name, known)}; the settings are {', '.join(known)}")
+def _unknown(name: str, value: Any, word: str, known: Mapping[str, str]) -> ConfigError:
+    """``known`` has the settings' own names and what they are called here; ``word`` is what may be meant to be one of these names."""
+    near = nearest(word, known)
+    what = f"did you mean {known[near]!r}?" if near else f"the settings are {', '.join(known.values())}"
+    return ConfigError(f"{name}={shown(value)} is not a setting of prophet_mx; {what}")
 
 
 def shown(value: Any) -> str:

@@ -66,8 +66,14 @@ def meant(word: str, known: Iterable[str]) -> str:
     >>> meant("predcit", ["launch", "predict"]), meant("train", ["launch", "predict"])
     ("; did you mean 'predict'?", '')
     """
+    near = nearest(word, known)
+    return f"; did you mean {near!r}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is most like this one; '' if none is like it."""
     near = get_close_matches(word, list(known), 1, 0.75)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    return near[0] if near else ""
 
 
 def need_whole(name: str, value: Any, low: int, high: Any = None, unit: str = "", error: Type[ProphetError] = ConfigError) -> None:

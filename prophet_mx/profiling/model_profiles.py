@@ -8,7 +8,7 @@ import os
 import re
 from typing import Tuple
 
-from ..errors import ProfileError, not_allowed
+from ..errors import ProfileError, nearest, not_allowed
 from .gradient_profile import GradientProfile
 
 FOLDER = os.path.join(os.path.dirname(__file__), "models")
@@ -27,10 +27,14 @@ def model_profile(name: str) -> GradientProfile:
     >>> model_profile("ResNet-50").name, model_profile("vgg16").total_bytes
     ('resnet50_v1', 553430176)
     """
-    names = model_names()
-    found = [model for model in names if _letters(model).startswith(_letters(name))] if _letters(name) else []
+    names, word = model_names(), _letters(name)
+    found = [model for model in names if _letters(model).startswith(word)] if word else []
     if len(found) != 1:
-        raise ProfileError(not_allowed(f"model {name!r}", ", ".join(found or names)))
+        beginnings = {_letters(model)[: len(word)]: model for model in names}
+        near = "" if found else nearest(word, beginnings)
+        raise ProfileError(
+            not_allowed(f"model {name!r}", ", ".join(found or names)) + (f"; did you mean {beginnings[near]!r}?" if near else "")
+        )
     return GradientProfile.load(os.path.join(FOLDER, found[0] + ".json"))
 
 

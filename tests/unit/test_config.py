@@ -180,23 +180,36 @@ def test_a_wrong_keyword_is_named_with_its_value(field, value):
     assert str(caught.value).startswith(f"{field}={value!r}") and "allowed:" in str(caught.value)
 
 
+@pytest.mark.parametrize("value", ["ten", "2.5", "", "1e3", True])
+def test_what_is_no_whole_number_is_said_in_words(value):
+    with pytest.raises(ConfigError, match=r"^warmup=.* is not allowed \(not a whole number\); allowed: a whole number from 1 to 1000"):
+        Config(warmup=value)
+
+
 def test_a_wrong_value_of_every_setting_is_tried_above():
     assert {field for field, _, _ in WRONG} == {field.name for field in dataclasses.fields(Config)}
 
 
 def test_an_unknown_variable_is_an_error_that_lists_the_settings():
     with pytest.raises(ConfigError) as caught:
-        Config.from_env({"PROPHET_WINDOWS": "1MB"})
+        Config.from_env({"PROPHET_SPEED": "1MB"})
     message = str(caught.value)
-    assert "PROPHET_WINDOWS='1MB'" in message
+    assert "PROPHET_SPEED='1MB'" in message
     assert all(f"PROPHET_{field.name.upper()}" in message for field in dataclasses.fields(Config))
 
 
 def test_an_unknown_keyword_is_an_error_that_lists_the_settings():
     with pytest.raises(ConfigError) as caught:
-        Config.from_env({}, windows="1MB")
-    assert "windows='1MB'" in str(caught.value)
+        Config.from_env({}, speed="1MB")
+    assert "speed='1MB'" in str(caught.value)
     assert all(field.name in str(caught.value) for field in dataclasses.fields(Config))
+
+
+def test_where_one_setting_may_be_meant_the_others_are_not_listed():
+    for environ, settings, near in (({"PROPHET_WINDOWS": "1MB"}, {}, "PROPHET_WINDOW"), ({}, {"windows": "1MB"}, "window")):
+        with pytest.raises(ConfigError) as caught:
+            Config.from_env(environ, **settings)
+        assert str(caught.value) == f"{near}{'s' if settings else 'S'}='1MB' is not a setting of prophet_mx; did you mean '{near}'?"
 
 
 def test_it_cannot_be_changed():
