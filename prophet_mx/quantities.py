@@ -1,4 +1,5 @@
-"""Sizes, rates and times as texts: what a number with a unit means, and how a rate is shown. Sizes are bytes, rates bytes/s, times seconds.
+"""Sizes, rates and times as texts: what a number with a unit means, and how rates and times are shown. Sizes are bytes, rates bytes/s,
+times seconds.
 
 In a rate ``b`` is bits and ``B`` is bytes, as everywhere in networking. A size is never in bits, so its units may be in any case.
 """
@@ -82,6 +83,16 @@ def format_rate(rate: float) -> str:
     bits = 8 * rate
     unit, size = next((found for found in _SHOWN if bits >= found[1]), ("bit/s", 1.0))
     return f"{bits / size:.4g} {unit}"
+
+
+def format_time(seconds: float) -> str:
+    """Seconds with the unit that suits them: a text that :func:`parse_time` reads.
+
+    >>> format_time(2), format_time(0.162614), format_time(0.00005)
+    ('2s', '162.614ms', '50us')
+    """
+    unit, size = next((found for found in (("s", 1.0), ("ms", 1e-3)) if seconds >= found[1]), ("us", 1e-6))
+    return f"{seconds / size:.6g}{unit}"
 
 
 def _rate_factor(unit: str) -> Optional[float]:

@@ -58,7 +58,11 @@ def plan_job(
         need_whole(name, value, 1, MAX_PROCESSES, error=LaunchError)
     if not command or shutil.which(command[0]) is None:
         name = repr(command[0]) if command else "''"
-        raise LaunchError(f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file")
+        script = bool(command) and command[0].endswith(".py") and os.path.isfile(command[0])
+        raise LaunchError(
+            f"the command {name} cannot be started; allowed: a program on the PATH, or a path to an executable file"
+            + (f"; did you mean {'python ' + command[0]!r}?" if script else "")
+        )
     if port is not None and not can_listen(port, HOST):
         raise LaunchError(not_allowed(f"--port {port}", "a free port, or no --port to find one", ": this process cannot listen on it"))
     common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Optional, Tuple
 
 from ..errors import ConfigError, ProfileError, not_allowed
+from ..quantities import format_time
 from .gradient_profile import GradientProfile
 
 FEWEST_STEPS = 5  # from which a compute time is estimated
@@ -29,7 +30,10 @@ def with_compute(profile: GradientProfile, seconds: float) -> GradientProfile:
     steps = profile.step_times()
     if seconds <= steps[-1]:
         raise ConfigError(
-            not_allowed(f"--compute {seconds:g}", f"more than the {steps[-1]:g} s from the first to the last step of the profile")
+            not_allowed(
+                f"--compute {format_time(seconds)}",
+                f"more than the {format_time(steps[-1])} from the first to the last step of the profile",
+            )
         )
     backward = max(seconds * 2 / 3, steps[-1])
     gaps = [backward - steps[-1]] + list(profile.step_intervals())

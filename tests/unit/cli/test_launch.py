@@ -26,7 +26,7 @@ from support.commands import cli
         (["--env", "DMLC_NUM_WORKER=3"], ["--env DMLC_NUM_WORKER=3", "--workers N"]),
         (["--env", "DMLC_NODE_HOST=10.0.0.1"], ["--env DMLC_NODE_HOST=10.0.0.1", "address=IP", "DMLC_INTERFACE"]),
         (["--env", "PORT=80"], ["--env PORT=80", "listen"]),
-        (["--log-dir", "FILE"], ["--log-dir", "FILE", "a folder in which files can be written"]),
+        (["--log-dir", "FILE"], ["--log-dir '", "FILE' is not allowed (File exists); allowed: a folder in which files can be written"]),
         (["--gpus-per-worker", "2", "--env", "CUDA_VISIBLE_DEVICES=0,1,2"], ["--gpus-per-worker 2", "0,1,2", "at least 4 GPUs"]),
         (["--env", "1A=2"], ["--env 1A=2", "NAME=VALUE"]),
         (["--env", "NO_SUCH_VARIABLE"], ["NO_SUCH_VARIABLE", "not set here"]),
@@ -111,6 +111,14 @@ def test_a_wrong_argument_is_one_line_and_code_2(arguments, parts):
     assert done.returncode == 2 and done.stdout == ""
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert all(part in done.stderr for part in parts), done.stderr
+
+
+def test_a_script_that_cannot_be_executed_is_started_with_python(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for script, end in (("train.py", "; did you mean 'python train.py'?\n"), ("other.py", "an executable file\n")):
+        done = cli("launch", "--", script)
+        assert done.returncode == 2 and f"the command '{script}' cannot be started" in done.stderr and done.stderr.endswith(end)
 
 
 def test_help_shows_an_example_and_the_exit_codes():

@@ -31,6 +31,9 @@ predict --model vgg16 --bandwidth 10Gbit
 predict --model gpt --compute 250ms --bandwidth 10Gbit
     prophet-mx predict: error: argument --model: model 'gpt' is not allowed; allowed: bert_base, densenet121, inceptionv3, mobilenetv2_1.0,
     resnet152_v1, resnet18_v1, resnet50_v1, transformer_base, vgg16, vgg19 ...
+predict --model resent50 --compute 250ms --bandwidth 10Gbit
+    prophet-mx predict: error: argument --model: model 'resent50' is not allowed; allowed: bert_base, densenet121, inceptionv3,
+    mobilenetv2_1.0, resnet152_v1, resnet18_v1, resnet50_v1, transformer_base, vgg16, vgg19; did you mean 'resnet50_v1'? ...
 predict --model resnet --compute 250ms --bandwidth 10Gbit
     prophet-mx predict: error: argument --model: model 'resnet' is not allowed; allowed: resnet152_v1, resnet18_v1, resnet50_v1 ...
 predict --model vgg16 --profile job.json --compute 250ms --bandwidth 10Gbit
@@ -97,7 +100,7 @@ predict --profile few.json --bandwidth 10Gbit
     steps on, or with --compute, the time of an iteration without communication: PROPHET_LOG_EVERY shows about that for one worker and one
     server on one machine
 predict --profile job.json --bandwidth 10Gbit --compute 1ms
-    prophet-mx predict: error: --compute 0.001 is not allowed; allowed: more than the 0.162614 s from the first to the last step of the
+    prophet-mx predict: error: --compute 1ms is not allowed; allowed: more than the 162.614ms from the first to the last step of the
     profile
 simulate job.json --bandwidth 10Gbit
     prophet-mx simulate: error: one of the arguments --model --profile is required ...
