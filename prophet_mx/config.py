@@ -18,6 +18,11 @@ from .sizes import LARGEST_UNIT, MAX_BYTES
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")
 COMPRESSED = ("bf16", "fp16")
+PYTORCH_ONLY = {  # settings that have no effect with MXNet: what is allowed there, and why no more
+    "compress": ("'off'; use set_gradient_compression()", " for MXNet"),
+    "fallback": ("'auto'", ", as it has no effect with MXNet"),
+    "clipping": ("'wait'", ", as it has no effect with MXNet"),
+}
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -216,6 +221,14 @@ class Config:
             except ConfigError as error:  # the variables of another program are no reason to stop
                 notes = [note.replace(f" is read as {variable}={text}", f" is not used: {error}") for note in notes]
         return cls(**values), notes
+
+
+def check_for_mxnet(config: Config, variables: bool = False) -> None:
+    """ConfigError if a setting that only PyTorch's adapter has is not at its default. It names the variable if ``variables`` set it."""
+    for name, (allowed, why) in PYTORCH_ONLY.items():
+        value = getattr(config, name)
+        if value != getattr(Config, name):
+            raise ConfigError(not_allowed(f"{PREFIX + name.upper() if variables else name}={value!r}", allowed, why))
 
 
 def _unknown(name: str, value: Any, word: str, known: Mapping[str, str]) -> ConfigError:

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import Callable, Dict, List, Mapping, Optional
 
-from ..config import PREFIX, Config
+from ..config import PREFIX, Config, check_for_mxnet
 from ..errors import LaunchError, not_allowed
 from ..launcher.console import terminal_size
 from ..launcher.hosts import Host, parse_host_list, parse_hosts
@@ -113,13 +113,13 @@ def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]]
 
 
 def check_settings(environ: Mapping[str, str], here: bool) -> None:
-    """The settings of a job with these variables, so that a wrong one is an error before anything is started. Whether the folders of files
-    exist is asked only if the job runs ``here``.
+    """The settings of a job with these variables, so that one that its stores will refuse is an error before anything is started. Whether
+    the folders of files exist is asked only if the job runs ``here``.
 
     Raises ConfigError.
     """
     elsewhere = () if here else (PREFIX + "PROFILE", PREFIX + "TIMELINE")
-    Config.from_env({name: value for name, value in environ.items() if name not in elsewhere})
+    check_for_mxnet(Config.from_env({name: value for name, value in environ.items() if name not in elsewhere}), variables=True)
 
 
 def _hosts_of(path: str) -> List[Host]:

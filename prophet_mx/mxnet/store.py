@@ -12,7 +12,7 @@ import numpy as np
 from mxnet.base import KVStoreHandle
 from mxnet.kvstore import KVStore
 
-from ..config import Config
+from ..config import Config, check_for_mxnet
 from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..planning.orders import natural_places
@@ -59,12 +59,7 @@ class WrappedStore(KVStore):
         self.handle = KVStoreHandle()
         self._path: Optional[ScheduledPath] = None
         self._config, notes = Config.read(**settings)
-        if self._config.compress is not None:
-            raise ConfigError(not_allowed(f"compress={self._config.compress!r}", "'off'; use set_gradient_compression()", " for MXNet"))
-        for setting in ("fallback", "clipping"):
-            value, only = getattr(self._config, setting), getattr(Config, setting)
-            if value != only:
-                raise ConfigError(not_allowed(f"{setting}={value!r}", f"{only!r}", ", as it has no effect with MXNet"))
+        check_for_mxnet(self._config)
         set_up_logging(self._config)
         if isinstance(kv, WrappedStore):
             if not kv.automatic or kv._mode not in (Mode.PLAIN, Mode.UNMET):
