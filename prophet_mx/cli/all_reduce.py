@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..quantities import format_rate
@@ -28,7 +28,9 @@ def run(arguments: argparse.Namespace) -> int:
     ]
     rows = [row for bandwidth, ranks, prediction in found for row in _rows(bandwidth, ranks, prediction)]
     if arguments.json:
-        print(json.dumps(as_dict(profile, compute, rows), indent=1))
+        answer = as_dict(profile, compute, rows)
+        answer["predictions"] = [_as_dict(*each) for each in found]
+        print(json.dumps(answer, indent=1))
     else:
         print(job_sentence(profile, compute))
         for bandwidth, ranks, prediction in found:
@@ -44,6 +46,8 @@ def _check(arguments: argparse.Namespace) -> None:
     given += ["--servers"] if arguments.servers else []
     given += ["--copy-whole"] if arguments.copy_whole else []
     given += ["--policy"] if arguments.policy != list(POLICIES) else []
+    given += ["--seed"] if arguments.seed is not None else []
+    given += ["--iterations"] if arguments.iterations is not None else []
     few = [ranks for ranks in arguments.workers if ranks < 2]
     if few:
         raise ConfigError(not_allowed(f"--workers {few[0]}", "a whole number of ranks from 2", " with --all-reduce"))
@@ -51,18 +55,34 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(not_allowed(given[0], "the options of the job, --bandwidth, --workers, --startup", " with --all-reduce"))
 
 
+class RingVerdict(NamedTuple):
+    """Whether scheduling helps, in words, and by how much: ``gain`` is the time with DistributedDataParallel / that with ``method`` - 1."""
+
+    helps: bool
+    method: str
+    gain: float
+    sentence: str
+
+
+def verdict(prediction: RingPrediction) -> RingVerdict:
+    """Whether scheduling helps on these ranks."""
+    ddp, own = prediction.seconds[DDP], prediction.seconds[SCHEDULED]
+    shown = f"with ScheduledOptimizer an iteration takes {milliseconds(own)} instead of {milliseconds(ddp)}"
+    helps = ddp >= (1 + MARGIN) * own
+    if helps:
+        sentence = f"Scheduling helps: {shown}, {ddp / own:.2f} times as fast as with DistributedDataParallel."
+    else:
+        sentence = f"Scheduling gains next to nothing: {shown}."
+    return RingVerdict(helps, SCHEDULED, ddp / own - 1, sentence)
+
+
 def words(prediction: RingPrediction) -> List[str]:
     """Whether scheduling helps, and what that rests on, a line each."""
-    ddp, own, best = prediction.seconds[DDP], prediction.seconds[SCHEDULED], prediction.best_ddp
+    own, best = prediction.seconds[SCHEDULED], prediction.best_ddp
     tuned = prediction.seconds[best]
-    shown = f"with ScheduledOptimizer an iteration takes {milliseconds(own)} instead of {milliseconds(ddp)}"
-    if ddp < (1 + MARGIN) * own:
-        verdict = f"Scheduling gains next to nothing: {shown}."
-    else:
-        verdict = f"Scheduling helps: {shown}, {ddp / own:.2f} times as fast as with DistributedDataParallel."
     sends, computes = milliseconds(prediction.communication), milliseconds(prediction.compute)
     lines = [
-        verdict,
+        verdict(prediction).sentence,
         f"rho    {prediction.rho:.3g}: an iteration sends for {sends} and computes for {computes}",
         f"bound  {milliseconds(prediction.bound)}: the least with any order of sending",
     ]
@@ -73,6 +93,19 @@ def words(prediction: RingPrediction) -> List[str]:
             "ScheduledOptimizer"
         )
     return lines
+
+
+def _as_dict(bandwidth: float, ranks: int, prediction: RingPrediction) -> Dict[str, Any]:
+    """For JSON: seconds, bytes/s."""
+    return {
+        "bandwidth": bandwidth,
+        "ranks": ranks,
+        "rho": prediction.rho,
+        "compute_seconds": prediction.compute,
+        "communication_seconds": prediction.communication,
+        "bound_seconds": prediction.bound,
+        "verdict": verdict(prediction)._asdict(),
+    }
 
 
 def _rows(bandwidth: float, ranks: int, prediction: RingPrediction) -> List[Dict[str, Any]]:

@@ -51,6 +51,7 @@ exit codes:
 
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
 WIDTHS = (14, 12, 7, 7, 9, 9, 7, 7)  # a line fits into a terminal of 80 columns
+ITERATIONS = 10  # that are measured, unless asked for
 WARMUP = 5  # iterations before those that are measured
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
@@ -175,8 +176,8 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     _add_job(parser)
     _add_cluster(parser)
     add = parser.add_argument_group("simulation and output").add_argument
-    add("--seed", type=whole(2**32, 0), default=0, metavar="N", help="seed of the jitter (default: 0)")
-    add("--iterations", type=whole(1000), default=10, metavar="N", help=f"iterations to measure, after {WARMUP} others (default: 10)")
+    add("--seed", type=whole(2**32, 0), metavar="N", help="seed of the jitter (default: 0)")
+    add("--iterations", type=whole(1000), metavar="N", help=f"iterations to measure, after {WARMUP} others (default: {ITERATIONS})")
     add("--json", action="store_true", help="print JSON instead of words and table, in seconds and bytes/s")
     add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
 
@@ -249,7 +250,7 @@ def read(arguments: argparse.Namespace) -> Question:
         for workers in arguments.workers
         for bandwidth in arguments.bandwidth
     ]
-    effort = {"iterations": arguments.iterations, "warmup": WARMUP, "seed": arguments.seed}
+    effort = {"iterations": arguments.iterations or ITERATIONS, "warmup": WARMUP, "seed": arguments.seed or 0}
     return Question(profile, compute, clusters, list(dict.fromkeys(arguments.policy)), effort)
 
 

@@ -120,7 +120,11 @@ def test_all_reduce_is_compared_with_ddp_and_its_best_buckets(tmp_path):
         "2 ranks, all-reduce, links of 956 Mbit/s\n  Scheduling helps"
     )
     assert re.search(r"\n  rho    1: .*\n  bound  150\.?\d* ms: .*\n  tuned  .* bucket_cap_mb=\d", words), words
-    rows = json.loads(cli(*call, "--json").stdout)["rows"]
+    found = json.loads(cli(*call, "--json").stdout)
+    rows, [only] = found["rows"], found["predictions"]
+    assert only["rho"] == pytest.approx(1, abs=0.01) and only["bound_seconds"] == rows[0]["bound"] and only["ranks"] == 2
+    assert only["verdict"]["helps"] and only["verdict"]["gain"] == pytest.approx(rows[-1]["speedup"] - 1)
+    assert only["verdict"]["sentence"] in words
     assert [row["method"] for row in rows] == [line.split("  ")[0] for line in table.splitlines()[1:]]
     assert [{key: str(value) for key, value in row.items()} for row in rows] == list(csv.DictReader((tmp_path / "table.csv").open()))
     fast = cli(*call[:-3], "--bandwidth", "100Gbit", "--startup", "20us", "--workers", 4, "--all-reduce").stdout

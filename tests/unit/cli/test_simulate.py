@@ -24,7 +24,7 @@ def test_a_recorded_profile_gets_compute_times():
     assert profile.backward_ready_times() == pytest.approx((0.08, 0.04, 0.02))
     assert [gradient.forward for gradient in profile.gradients] == pytest.approx([0.02, 0.01, 0.01])
     assert with_compute(RECORDED, 0.07).backward_ready_times() == pytest.approx((0.06, 0.02, 0.0))
-    with pytest.raises(ConfigError, match="--compute 0.05 is not allowed; allowed: more than the 0.06 s"):
+    with pytest.raises(ConfigError, match="--compute 50ms is not allowed; allowed: more than the 60ms from"):
         with_compute(RECORDED, 0.05)
 
 

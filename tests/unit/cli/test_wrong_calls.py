@@ -79,6 +79,12 @@ predict --model vgg16 --compute 250ms --bandwidth 10Gbit --csv no/such/folder/ou
 predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --servers 2
     prophet-mx predict: error: --servers is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
     --startup
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --seed 0
+    prophet-mx predict: error: --seed is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
+    --startup
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --iterations 20
+    prophet-mx predict: error: --iterations is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
+    --startup
 predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --workers 1
     prophet-mx predict: error: --workers 1 is not allowed with --all-reduce; allowed: a whole number of ranks from 2
 predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --startup 800
