@@ -45,6 +45,24 @@ class Mode(Enum):
     REFUSED = "raises an error, as the workers could not agree"
 
 
+@contextmanager
+def _unseen_raised(joined: List[ScheduledPath]) -> Iterator[None]:
+    """A context for the meeting of the workers, which puts the path that joins into the list. An error of the program's own operations
+    that this came upon is raised at the end. If another one ends the context, as of a signal handler, that one goes on, and the first is
+    logged: it must not take the place of Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        for path in joined:
+            try:
+                path.raise_unseen()
+            except mx.base.MXNetError as error:
+                logger.error("error before the first push: %s", error)
+        raise
+    for path in joined:
+        path.raise_unseen()
+
+
 class WrappedStore(KVStore):
     """All of a :class:`~prophet_mx.ScheduledKVStore` but what it does with gradients; its parameters and errors are described there.
 
@@ -257,16 +275,18 @@ class WrappedStore(KVStore):
         synchronous store comes here, whatever its own settings are, and blocks until all are here. ``sample`` is missing if this worker's
         own settings schedule nothing."""
         others = "the other workers, which must push their first gradient as well, each through a ScheduledKVStore"
+        joined: List[ScheduledPath] = []
 
         def join(config: Config, alike: bool) -> ScheduledPath:
             self._config = config
             if self._path is None:
                 self._path = self._late_path(config)
                 waiting.enter_context(self._watched(others))
+            joined.append(self._path)
             self._path.join(config, self._plain if alike else None, sample)
             return self._path
 
-        with deferred_signals(), ExitStack() as waiting:
+        with _unseen_raised(joined), deferred_signals(), ExitStack() as waiting:
             for name in as_list(key)[:1]:
                 if isinstance(name, (str, int)):
                     self._keys.gradient(name)  # the others have to know of a key that was made before the store was wrapped
@@ -297,8 +317,6 @@ class WrappedStore(KVStore):
                 path.close()
                 self._path = None
                 let_go(self)
-        if path is not None:
-            path.raise_unseen()
 
     def _hints(self) -> Hints:
         """What is known of the dense keys. Where some were initialised from arrays that have gradients, as those of Trainer, the others get

@@ -78,6 +78,42 @@ def test_an_error_before_the_first_push_is_raised_when_the_workers_have_agreed_a
     assert all("right" in worker.output for worker in job.workers), job.logs()
 
 
+INTERRUPTED = """
+import signal
+import time
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+class StopError(Exception):
+    pass
+
+def stop(*_):
+    raise StopError
+
+kv, out = ScheduledKVStore(mx.kv.create("dist_sync")), mx.nd.zeros((10,))
+kv.init(0, out)
+signal.signal(signal.SIGALRM, stop)
+failed = mx.nd.random.normal(0, -1, (10,)) if kv.rank == 1 else out
+try:
+    if kv.rank == 0:
+        time.sleep(1)
+    else:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+    kv.pushpull(0, mx.nd.ones((10,)), out=out)
+    assert kv.rank == 0
+except StopError:
+    kv.pushpull(0, mx.nd.ones((10,)), out=out)
+assert (out == 2).asnumpy().all()
+print("right", flush=True)
+"""
+
+
+def test_an_error_before_the_first_push_is_logged_if_a_signal_handler_raises_another_one_there():
+    job = run_cluster(INTERRUPTED, 2, 1, timeout=30)
+    assert all("right" in worker.output for worker in job.workers), job.logs()
+    assert sum("error before the first push: " in worker.output and "scale" in worker.output for worker in job.workers) == 1, job.logs()
+
+
 UNSEEN = """
 import mxnet as mx
 from prophet_mx import ScheduledKVStore
