@@ -56,26 +56,27 @@ def factor(low: float, high: float) -> Callable[[str], float]:
 
 count = whole(10**6)
 port = number(int, 1, MAX_PORT, f"a port from 1 to {MAX_PORT}")
-link_rate = number(parse_rate, 1e3, 1e13, "a rate from 8 kbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
+link_rate = number(parse_rate, 125e3, 1e13, "a rate from 1 Mbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
 duration = number(parse_time, 0, math.inf, "a positive number of seconds such as 90, or a time such as 500ms")
-message_bytes = number(partial(parse_size, zero=True), 0, 1e6, "a size from 0 to 1 MB such as 200")
+message_bytes = number(partial(parse_size, zero=True), 0, 1e4, "a size from 0 to 10 kB such as 200")
 
 
 def with_unit(convert: Callable[[str], float], small: str, large: str) -> Callable[[str], float]:
     """A time with its unit, but for 0: a number alone may be meant in the ``small`` unit as well as in the ``large`` one."""
 
     def checked_unit(text: str) -> float:
-        seconds, word = convert(text), text.strip()
-        if seconds and not word[-1:].isalpha():
-            raise argparse.ArgumentTypeError(not_allowed(repr(text), f"a time with its unit, such as {word}{small} or {word}{large}"))
-        return seconds
+        word = text.strip()
+        with suppress(ValueError):  # of what is no positive number
+            if parse_time(word) and not word[-1:].isalpha():
+                raise argparse.ArgumentTypeError(not_allowed(repr(text), f"a time with its unit, such as {word}{small} or {word}{large}"))
+        return convert(text)
 
     return checked_unit
 
 
 compute_time = with_unit(number(parse_time, 1e-9, 1e6, "a time in us, ms or s from 0.001us to 1e6s, such as 300ms"), "ms", "s")
 cost_seconds = with_unit(
-    number(partial(parse_time, zero=True), 0, 1e3, "a time in us, ms or s from 0 to 1000s, such as 50us or 0.2ms"), "us", "ms"
+    number(partial(parse_time, zero=True), 0, 0.1, "a time in us, ms or s from 0 to 100ms, such as 50us or 0.2ms"), "us", "ms"
 )
 
 

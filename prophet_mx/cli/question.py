@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
-from ..errors import ConfigError, ProfileError
+from ..errors import ConfigError, ProfileError, not_allowed
 from ..policies import OFF
 from ..profiling.compute_times import complete
 from ..profiling.gradient_profile import GradientProfile
@@ -20,7 +20,7 @@ from ..simulation.predict import load_costs
 from ..simulation.simulator import POLICIES, Result
 from ..simulation.verdict import milliseconds
 from ..sizes import COPY_BYTES
-from .arguments import checked, choice, compute_time, cost_seconds, factor, link_rate, listed, message_bytes, new_file, whole
+from .arguments import checked, choice, compute_time, cost_seconds, factor, link_rate, listed, message_bytes, new_file, number, whole
 
 EXPLAINED = """\
 columns:
@@ -52,6 +52,8 @@ exit codes:
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
 WIDTHS = (14, 12, 7, 7, 9, 9, 7, 7)  # a line fits into a terminal of 80 columns
 ITERATIONS = 10  # that are measured, unless asked for
+MAX_SIMULATED = 128  # workers, or servers: with more, an answer would take more than about a minute
+COUNTED = f"a whole number from 1 to {MAX_SIMULATED}, or to {MAX_MACHINES} with predict --all-reduce"
 WARMUP = 5  # iterations before those that are measured
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
@@ -199,7 +201,7 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="compute time of an iteration, without communication, such as 250ms (default: from the profile, or estimated from it)",
     )
-    add("--size", type=factor(1e-6, 1e6), default=1.0, metavar="FACTOR", help="scale the sizes of all gradients, 0.5 for fp16 (default: 1)")
+    add("--size", type=factor(1e-3, 10), default=1.0, metavar="FACTOR", help="scale the sizes of all gradients, 0.5 for fp16 (default: 1)")
     add(
         "--policy",
         type=listed(_policy),
@@ -215,7 +217,7 @@ def _policy(text: str) -> str:
 
 
 def _add_cluster(parser: argparse.ArgumentParser) -> None:
-    count = whole(MAX_MACHINES)
+    workers = number(int, 1, MAX_MACHINES, COUNTED)
     add = parser.add_argument_group("cluster").add_argument
     add(
         "--bandwidth",
@@ -224,8 +226,8 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
         metavar="RATE[,RATE...]",
         help="goodput of each machine's link, each way, such as 10Gbit",
     )
-    add("--workers", type=listed(count), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
-    add("--servers", type=count, metavar="N", help="number of servers (default: as many as workers)")
+    add("--workers", type=listed(workers), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
+    add("--servers", type=whole(MAX_SIMULATED), metavar="N", help="number of servers (default: as many as workers)")
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
     add("--costs", metavar="FILE", help="JSON file of these costs; the options below override it")
     for option, field, kind, unit, meaning in COSTS:
@@ -238,6 +240,8 @@ def read(arguments: argparse.Namespace) -> Question:
 
     Raises ProfileError if the profile cannot be used, and ConfigError if another option is not allowed.
     """
+    if max(arguments.workers) > MAX_SIMULATED:
+        raise ConfigError(not_allowed(f"--workers {max(arguments.workers)}", COUNTED))
     profile, compute = job_of(arguments)
     costs: Dict[str, Any] = {**MESSAGE_COSTS, **(load_costs(arguments.costs) if arguments.costs else {})}
     costs.update({field: getattr(arguments, field) for _, field, *_ in COSTS if getattr(arguments, field) is not None})
