@@ -16,7 +16,7 @@ import time
 import weakref
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Any, Dict, Iterator, List, Optional, Protocol, Type, Union
+from typing import Any, Dict, Iterator, List, Optional, Protocol, Sequence, Type, Union
 
 import mxnet as mx
 
@@ -107,6 +107,26 @@ class Path(Protocol):
     def close(self) -> None: ...
 
     def forked(self) -> bool: ...
+
+    def raise_unseen(self) -> None: ...
+
+
+@contextmanager
+def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
+    """A context for the meeting of the workers, which puts the path that joins into the list. An error of the program's own operations
+    that this came upon is raised at the end. If another one ends the context, as of a signal handler, that one goes on, and the first is
+    logged: it must not take the place of Ctrl-C."""
+    try:
+        yield
+    except BaseException:
+        for path in joined:
+            try:
+                path.raise_unseen()
+            except mx.base.MXNetError as error:
+                logger.error("error before the first push: %s", error)
+        raise
+    for path in joined:
+        path.raise_unseen()
 
 
 _live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, Path]" = weakref.WeakKeyDictionary()

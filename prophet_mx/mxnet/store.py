@@ -24,7 +24,7 @@ from .creation import dist_store_wrapped, expect_store
 from .data_path import ScheduledPath
 from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Hints, Wrapping
-from .lifecycle import attend, deferred_signals, end, let_go
+from .lifecycle import attend, deferred_signals, end, let_go, unseen_raised
 from .negotiation import negotiate, text_may_come
 from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
@@ -43,24 +43,6 @@ class Mode(Enum):
     SCHEDULED = "sends it when the scheduler says so"
     UNSCHEDULED = "hands it to MXNet, as all workers do"
     REFUSED = "raises an error, as the workers could not agree"
-
-
-@contextmanager
-def _unseen_raised(joined: List[ScheduledPath]) -> Iterator[None]:
-    """A context for the meeting of the workers, which puts the path that joins into the list. An error of the program's own operations
-    that this came upon is raised at the end. If another one ends the context, as of a signal handler, that one goes on, and the first is
-    logged: it must not take the place of Ctrl-C."""
-    try:
-        yield
-    except BaseException:
-        for path in joined:
-            try:
-                path.raise_unseen()
-            except mx.base.MXNetError as error:
-                logger.error("error before the first push: %s", error)
-        raise
-    for path in joined:
-        path.raise_unseen()
 
 
 class WrappedStore(KVStore):
@@ -286,7 +268,7 @@ class WrappedStore(KVStore):
             self._path.join(config, self._plain if alike else None, sample)
             return self._path
 
-        with _unseen_raised(joined), deferred_signals(), ExitStack() as waiting:
+        with unseen_raised(joined), deferred_signals(), ExitStack() as waiting:
             for name in as_list(key)[:1]:
                 if isinstance(name, (str, int)):
                     self._keys.gradient(name)  # the others have to know of a key that was made before the store was wrapped
