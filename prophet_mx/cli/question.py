@@ -52,7 +52,7 @@ exit codes:
 HEADINGS = ("policy", "bandwidth", "workers", "servers", "ms", "bound", "ratio", "speedup")
 WIDTHS = (14, 12, 7, 7, 9, 9, 7, 7)  # a line fits into a terminal of 80 columns
 ITERATIONS = 10  # that are measured, unless asked for
-MAX_SIMULATED = 128  # workers, or servers: with more, an answer would take more than about a minute
+MAX_SIMULATED = 1024  # workers, or servers: an answer of 128 takes about a minute
 COUNTED = f"a whole number from 1 to {MAX_SIMULATED}, or to {MAX_MACHINES} with predict --all-reduce"
 WARMUP = 5  # iterations before those that are measured
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))

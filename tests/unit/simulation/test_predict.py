@@ -89,10 +89,15 @@ def test_without_a_policy_that_schedules_nothing_is_said_of_scheduling():
 
 
 def test_messages_that_cost_too_much_are_another_reason():
+    said = verdict(predict(RESNET18, rate_for(0.5), policies=["prophet"], costs={"rtt": 0.5}))
+    assert not said.helps and "messages cost too much" in said.sentence
+
+
+def test_a_policy_that_does_not_help_does_not_speak_for_the_default_one():
     tiny = RESNET18.scaled(size=0.001)
     rate, costs = rate_for(0.5, tiny), {"server_message_seconds": 0.02}
     said = verdict(predict(tiny, rate, policies=["priority"], costs=costs))
-    assert not said.helps and "messages cost too much" in said.sentence
+    assert not said.helps and "add --policy prophet" in said.sentence
     assert verdict(predict(tiny, rate, policies=["prophet"], costs=costs)).helps  # small gradients share messages
 
 
