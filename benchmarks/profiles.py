@@ -1,7 +1,7 @@
 """Profiles of MXNet's model zoo and of two transformers: what a job with such a model would send, computed from its layers.
 
-    python -m benchmarks.profiles resnet50_v1 --compute 0.9 --scale 0.5 --out resnet50-half.json
-    python -m benchmarks.profiles vgg16 --compute 0.9 --rho 1 --rate 59MB --out vgg16.json
+    python -m benchmarks.profiles resnet50_v1 --compute 900ms --scale 0.5 --out resnet50-half.json
+    python -m benchmarks.profiles vgg16 --compute 900ms --rho 1 --rate 59MB --out vgg16.json
     python -m benchmarks.profiles standard --out prophet_mx/profiling/models
 
 Sizes are those of the learned parameters in forward order. The compute time is split over the operators by their floating
@@ -18,7 +18,7 @@ import sys
 from dataclasses import replace
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
-from prophet_mx.cli.arguments import compute_seconds, count, link_rate
+from prophet_mx.cli.arguments import compute_time, count, link_rate
 from prophet_mx.errors import ProfileError, ProphetError
 from prophet_mx.planning.bound import rho, scaled_to_rho
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
@@ -194,7 +194,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--batch", type=count, default=32, help="images per iteration (default 32)")
     parser.add_argument("--image", type=count, help="height and width of an image (default: the model's usual)")
     parser.add_argument("--steps", type=count, help="steps in which gradients become ready (default: one per 12 gradients)")
-    parser.add_argument("--compute", type=compute_seconds, default=1.0, metavar="SECONDS", help="forward and backward (default 1)")
+    parser.add_argument("--compute", type=compute_time, default=1.0, metavar="TIME", help="forward and backward (default: 1s)")
     parser.add_argument("--scale", type=float, default=1.0, metavar="FACTOR", help="scale all sizes by this (default 1)")
     parser.add_argument("--rho", type=float, help="scale the sizes to this communication time / compute time at --rate")
     parser.add_argument("--rate", type=link_rate, help="one worker's share of the link, such as 500Mbit or 59MB/s")

@@ -139,10 +139,7 @@ class Exchange:
     def _was_not_seen(self, tracked: Tracked) -> None:
         """Backward gives a gradient for a parameter that nobody was seen to use since the last ``step()``."""
         if not self.recording:
-            raise CollectiveError(
-                f"parameter {tracked.name!r} has a gradient, but no use of it was seen since the last step(): C++ code has read it, or "
-                "backward ran again through a graph from before step(). Its value may have been an old one: end this run"
-            )
+            refusals.refuse_unseen(tracked.name)
         if not self.homes.take(tracked):
             self.unseen.append(tracked)  # until there is a plan, step() waits for all updates
         with plainly():

@@ -167,6 +167,14 @@ def refuse_gradient(name: str, gradient: torch.Tensor) -> None:
     raise CollectiveError("backward(create_graph=True) cannot be scheduled; torch.autograd.grad(..., create_graph=True) can")
 
 
+def refuse_unseen(name: str) -> None:
+    """Raise CollectiveError for a gradient of this parameter, which nobody was seen to use."""
+    raise CollectiveError(
+        f"parameter {name!r} has a gradient, but no use of it was seen since the last step(): C++ code has read it, or backward ran again "
+        "through a graph from before step(). Its value may have been an old one: end this run"
+    )
+
+
 def refuse_within(model: nn.Module) -> None:
     """Raise ConfigError if a part of the model is a DistributedDataParallel, which reduces its gradients as well."""
     for name, module in model.named_modules():

@@ -90,7 +90,7 @@ def test_what_the_zoo_cannot_do_is_a_profile_error():
 
 def test_the_command_line_scales(tmp_path, capsys):
     path = str(tmp_path / "half.json")
-    assert main(["resnet18_v1", "--out", path, "--compute", "0.9", "--scale", "0.5", "--steps", "7"]) == 0
+    assert main(["resnet18_v1", "--out", path, "--compute", "900ms", "--scale", "0.5", "--steps", "7"]) == 0
     half = GradientProfile.load(path)
     assert half.total_bytes == pytest.approx(11.69e6 * 2, rel=1e-3)
     assert half.compute_seconds == pytest.approx(0.9, rel=1e-4) and len(half.steps) == 7
