@@ -1,7 +1,8 @@
 """What cannot be scheduled with exactly the result of DistributedDataParallel is refused here, before anything is changed."""
 
 from dataclasses import fields
-from typing import Any, List, Mapping, Set, Tuple
+from itertools import chain
+from typing import Any, Dict, List, Mapping, Set, Tuple
 
 import torch
 from torch import nn
@@ -98,6 +99,9 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
     if not named:
         raise ConfigError("model has no parameter that requires a gradient")
     _check_parameters(model, optimizer, named, config)
+    ddp = isinstance(model, DistributedDataParallel)
+    if not (ddp and config.policy == OFF):
+        _check_memory(model.module if ddp else model, named)
     if isinstance(model, DistributedDataParallel):
         check_ddp(model)
 
@@ -124,6 +128,31 @@ def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named:
     for name, module in model.named_modules():
         if isinstance(module, torch.jit.ScriptModule):
             raise ConfigError(f"module {name!r} is a ScriptModule, which reads its parameters unseen; allowed: modules in Python")
+
+
+def _check_memory(model: nn.Module, named: List[Tuple[str, nn.Parameter]]) -> None:
+    """Raise ConfigError if a parameter of ``named`` shares memory with another one, or with a buffer: who uses that one does not wait for
+    the update of the first, and two updates of one memory have an order."""
+    mine = {id(param) for _, param in named}
+    ranges = []
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        known = type(tensor) in (torch.Tensor, nn.Parameter) and tensor.layout is torch.strided and tensor.device.type != "meta"
+        if known and tensor.numel():
+            span = 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
+            begin = tensor.data_ptr()
+            # Elements of two with holes may lie between each other's: these are told apart by their beginnings alone.
+            end = begin + tensor.element_size() * (span if span == tensor.numel() else 1)
+            ranges.append((str(tensor.device), begin, end, name, id(tensor) in mine))
+    reaching: Dict[Tuple[str, bool], Tuple[int, str]] = {}  # by device, and whether it is one of mine: the end furthest on, and whose it is
+    for device, begin, end, name, one_of_mine in sorted(ranges):
+        for other in (False, True) if one_of_mine else (True,):
+            reached, whose = reaching.get((device, other), (0, ""))
+            if begin < reached:
+                raise ConfigError(
+                    f"{whose!r} and {name!r} of the model share memory, but are two tensors; allowed: the same nn.Parameter in both "
+                    "places, or memory of their own"
+                )
+        reaching[device, one_of_mine] = max(reaching.get((device, one_of_mine), (0, "")), (end, name))
 
 
 def check_order(model: nn.Module, backend: str, others: bool) -> None:

@@ -131,6 +131,49 @@ def test_a_wrong_argument_is_named(make, part):
         make(net())
 
 
+class Tied(nn.Module):
+    """Two parameters or buffers with one memory, by ``data``."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+        other(self)
+
+
+def ties_the_data(model):
+    model.second.weight.data = model.first.weight.data
+
+
+def ties_a_part(model):
+    model.second.bias.data = model.first.weight.data[3]
+
+
+def freezes_a_copy(model):
+    ties_the_data(model)
+    model.first.weight.requires_grad_(False)
+
+
+def has_a_buffer(model):
+    model.register_buffer("weight", model.second.weight.data)
+
+
+@pytest.mark.parametrize("other", [ties_the_data, ties_a_part, freezes_a_copy, has_a_buffer], ids=lambda other: other.__name__)
+def test_parameters_that_share_memory_are_refused(other):
+    """Each use waits for the update of the tensor that is used, and the other's update would come later."""
+    model = Tied(other)
+    with pytest.raises(ConfigError, match="share memory"):
+        ScheduledOptimizer(model, torch.optim.SGD([each for each in model.parameters() if each.requires_grad], lr=0.1))
+
+
+def test_parameters_that_lie_side_by_side_in_one_memory_do_not_share_it():
+    flat = torch.zeros(2, WIDTH, 2 * WIDTH)
+    model = Tied(lambda model: None)
+    model.first.weight.data, model.second.weight.data = flat[0, :, :WIDTH], flat[0, :, WIDTH:]
+    model.first.bias.data, model.second.bias.data = flat[1, 0, :WIDTH], flat[1, 0, WIDTH:]
+    with pytest.raises(ConfigError, match="init_process_group"):  # it has come so far
+        ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 def test_without_a_process_group_it_says_what_to_call():
     model = net()
     with pytest.raises(ConfigError, match="init_process_group"):
