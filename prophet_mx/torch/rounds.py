@@ -171,6 +171,11 @@ class Rounds:
                 f"parameter {tracked.name!r} has a gradient of {gradient[0].dtype} and shape {tuple(gradient[0].shape)}; when the "
                 f"ScheduledOptimizer was made it had {tracked.view.dtype} and {tuple(tracked.view.shape)}. Make the optimizers after that"
             )
+        if tracked.lies_otherwise():  # an update, or a norm, would see gradient and parameter in two orders
+            raise CollectiveError(
+                f"parameter {tracked.name!r} has the strides {tracked.param.stride()}; when the ScheduledOptimizer was made it had "
+                f"{tracked.strides}. Make the optimizers after that, as after model.to(memory_format=...)"
+            )
         if self.norms is not None and not self.count:
             self._begin_norms(self.norms)
         tracked.take(gradient, self._strategy.scale, filled)

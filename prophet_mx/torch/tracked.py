@@ -59,6 +59,7 @@ class Tracked:
     urgency : 0 for the parameter that forward needs first.
     group : index of its group in the optimizer; None if this optimizer does not have it.
     stage, slot : see the top of this module.
+    strides : those that it had when the ScheduledOptimizer was made.
     view : of its range in the flat buffer, in the parameter's shape and strides. Written by the contributing thread, then by collectives.
         It may be the parameter's ``grad``, as a guarded gradient; the program's first use of it gives it memory of its own.
     units : indices of the units that its elements are in.
@@ -78,7 +79,7 @@ class Tracked:
 
     # fmt: off
     __slots__ = (
-        "param", "name", "index", "bytes", "urgency", "group", "stage", "slot", "view", "units", "kept",
+        "param", "name", "index", "bytes", "urgency", "group", "stage", "slot", "strides", "view", "units", "kept",
         "round", "unlanded", "ready", "mark", "touched", "absent", "earlier", "update", "gradient", "factors", "_before", "_owner",
     )
     # fmt: on
@@ -89,6 +90,7 @@ class Tracked:
         self.urgency = index
         self.group: Optional[int] = None
         self.stage, self.slot = IDLE, OWN
+        self.strides = param.stride()
         self.view: torch.Tensor = param
         self.units: List[int] = []
         self.kept: Optional[torch.Tensor] = None
@@ -126,6 +128,12 @@ class Tracked:
     def _go(self, what: str) -> None:
         self.stage = TRANSITIONS[what][self.stage]
         self.param.__class__ = _CLASSES[self.stage]
+
+    def lies_otherwise(self) -> bool:
+        """Whether its elements lie in another order in memory than when the ScheduledOptimizer was made, as after
+        ``model.to(memory_format=...)``. With the guards off."""
+        now = self.param.stride()
+        return now != self.strides and any(size > 1 and a != b for size, a, b in zip(self.param.shape, now, self.strides))
 
     # -- a round -----------------------------------------------------------------------------------------------------------
 

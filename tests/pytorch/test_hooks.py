@@ -242,6 +242,21 @@ def test_a_parameter_that_is_no_longer_of_its_type_is_refused():
 
 
 @on_ranks(2)
+def test_a_parameter_whose_elements_lie_in_another_order_later_is_refused():
+    """A fused optimizer would update each element by the gradient of another one, and norms have other bits."""
+    for make in METHODS.values():
+        method = make()
+        model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 1), nn.Flatten(), nn.Linear(8, 2))
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1, fused=True))
+        model[1].to(memory_format=torch.channels_last)  # the same order, as it has one pixel
+        step(forward, optimizer, torch.ones(4, 3, 4, 4))
+        model.to(memory_format=torch.channels_last)
+        with pytest.raises(ProphetError, match="'0.weight' has the strides .*memory_format"):
+            step(forward, optimizer, torch.ones(4, 3, 4, 4))
+        method.close()
+
+
+@on_ranks(2)
 def test_parameters_of_several_kinds():
     """Without elements, without dimensions, and complex ones."""
 
