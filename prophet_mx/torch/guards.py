@@ -142,9 +142,9 @@ def wait_for(values: Iterable[Any]) -> int:
             entry = _watched.get(id(value))
             if entry is not None:  # else another thread was here before
                 entry.await_own_memory()
-        elif kind in (list, tuple):
+        elif isinstance(value, (list, tuple)):  # also of a class of its own, as a named tuple
             left += wait_for(value)
-        elif kind is dict:
+        elif isinstance(value, dict):
             left += wait_for(value.values())
     return left
 

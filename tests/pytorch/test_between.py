@@ -2,6 +2,7 @@
 
 import copy
 import io
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -68,6 +69,21 @@ def reads_values(model, optimizer, batch):
     yield torch._foreach_norm(list(model.parameters()))
 
 
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Some(list):
+    """A list of a class of its own."""
+
+
+def reads_sequences(model, optimizer, batch):
+    yield torch.cat(Pair(model[0].bias, model[4].bias))
+    yield torch.stack(Some([model[0].bias, model[1].bias]))
+    yield torch.cat(Pair(model[0].bias.grad, model[3].bias.grad))
+
+
 def maps_over_rows(model, optimizer, batch):
     yield torch.vmap(lambda row: row.square().sum())(model[3].weight)
 
@@ -124,6 +140,7 @@ def saves(model, optimizer, batch):
         evaluates,
         evaluates_a_part,
         reads_values,
+        reads_sequences,
         maps_over_rows,
         reads_one_late_weight,
         reads_held_references,
