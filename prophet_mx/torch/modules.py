@@ -16,6 +16,7 @@ from . import refusals, wrapped
 from .compression import HookedDDP
 from .exchange import Exchange
 from .hooks import Hook, hook_forward, is_compiled
+from .passes import in_no_pass
 from .tracked import Tracked
 from .unscheduled import Unscheduled
 
@@ -118,12 +119,12 @@ class Model:
         whole = is_compiled(module) or isinstance(module, nn.MultiheadAttention)
         mine = [tracked[id(param)] for param in module.parameters(recurse=whole) if id(param) in tracked]
         if mine:
-            self._handles.append(hook_forward(module, self._waits_for(mine)))
+            self._handles.append(hook_forward(module, self._waits_for(mine, is_compiled(module))))
         if not whole:
             for child in module.children():
                 self._hook_modules(child, tracked)
 
-    def _waits_for(self, mine: Sequence[Tracked]) -> Callable[..., None]:
+    def _waits_for(self, mine: Sequence[Tracked], compiled: bool) -> Callable[..., None]:
         exchange = self._exchange
 
         def before_forward(*_: Any) -> None:
@@ -133,6 +134,8 @@ class Model:
             for each in mine:
                 if each.updating:
                     exchange.release(each)
+                elif compiled and not each.plain:
+                    _make_plain(each, exchange)
 
         return before_forward
 
@@ -288,6 +291,17 @@ class Model:
         if self._hooked is not None:
             self._hooked.active = False
         self._unscheduled.close()
+
+
+def _make_plain(tracked: Tracked, exchange: Exchange) -> None:
+    """A compiled graph uses the parameter, which has no update under way: no guard is a part of a graph. Return when the sum is there. The
+    parameter stays guarded while backward has begun and not given all gradients."""
+    if in_no_pass():
+        exchange.fill()
+        if not exchange.in_backward():
+            if tracked.hidden:
+                exchange.expose(tracked)
+            tracked.settle()
 
 
 def _contributes(tracked: Tracked, exchange: Exchange) -> Callable[..., None]:

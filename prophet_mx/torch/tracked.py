@@ -43,7 +43,7 @@ TRANSITIONS: Dict[str, Dict[int, int]] = {
     "expect": {IDLE: SUMMING},  # a round begins in which other ranks may have a gradient for it
     "contribute": {IDLE: SUMMING, SUMMING: SUMMING},  # this rank's gradient is in the flat buffer
     "ask": {IDLE: STEPPING, SUMMING: STEPPING},  # step() with a gradient
-    "settle": {SUMMING: IDLE},  # step() without one, or one that updates all parameters itself
+    "settle": {SUMMING: IDLE},  # step() without one, or one that updates all parameters itself; or a compiled graph
     "release": {STEPPING: IDLE},  # the first use after the update
     "leave": {IDLE: IDLE, SUMMING: IDLE, STEPPING: IDLE},  # it is no longer scheduled
 }
@@ -266,6 +266,11 @@ class Tracked:
     def hidden(self) -> bool:
         """Whether the sum is, or will be, in the flat buffer only, and ``grad``."""
         return self.stage == SUMMING and self.slot == HIDDEN
+
+    @property
+    def plain(self) -> bool:
+        """Whether nothing is under way."""
+        return self.stage == IDLE
 
     # -- for the guards ----------------------------------------------------------------------------------------------------
 

@@ -77,6 +77,35 @@ def test_a_compiled_model(way):
     same(training, WAYS[way]())
 
 
+def between(method):
+    """Two backward passes for a step, an evaluation before it, and a step that is left out: the graph runs while sums are under way."""
+    torch._dynamo.reset()
+    model = Net()
+    forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+    for number, batch in enumerate(batches(ITERATIONS, 4, WIDTH)):
+        optimizer.zero_grad()
+        for _ in range(2):
+            loss = forward(batch).square().mean()
+            loss.backward()
+        with torch.no_grad():
+            yield forward(batch)
+        yield {name: parameter.grad for name, parameter in model.named_parameters()}
+        if number != ITERATIONS - 2:
+            optimizer.step()
+
+
+@pytest.mark.parametrize("unused", [False, True])
+@pytest.mark.parametrize("way", [way for way in WAYS if way.startswith("before")])
+@on_ranks(2, timeout=180)
+def test_a_compiled_model_is_used_between_backward_and_step(way, unused):
+    def make():
+        method = WAYS[way]()
+        method.options.update({"find_unused_parameters": True} if unused else {})
+        return method
+
+    same(between, make())
+
+
 @pytest.mark.skipif(torch.__version__ < "2.7", reason="this PyTorch does not give the reason")
 @pytest.mark.parametrize("compile_it", ["compiled", "compiled_in_place"])
 @on_ranks(2, timeout=180)
