@@ -114,6 +114,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             each.watch(self._exchange)
         # For what the caller's thread sends while collectives of gradients are under way. See the order of collectives in reducer.py.
         self._control = agreement.own_group(parent, config, device, ANY_ORDER)
+        dist.barrier(group=self._control)  # a rank that closes this at once must not end it while others still connect
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)
