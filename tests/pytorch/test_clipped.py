@@ -12,7 +12,7 @@ from torch.nn.utils import clip_grad_norm_
 from prophet_mx.torch import ScheduledOptimizer, agreement
 from support.ranks import on_ranks
 from support.sent import written
-from support.training import METHODS, Method, Scheduled, ScheduledDDP, assert_equal, backward, batches, run, same
+from support.training import METHODS, Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, backward, batches, run, same
 
 ITERATIONS = 8
 LIMIT = 0.05
@@ -331,10 +331,7 @@ def no_more_bytes_and_equal_weights():
         optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), warmup=2, unit=20_000, clipping="overlap")
         sent[clip] = torch.tensor(float(reduced_bytes(model, optimizer, batches(3 * ITERATIONS, 4, 120), clip)))
         dist.all_reduce(sent[clip])
-        flat = torch.cat([param.detach().reshape(-1) for param in model.parameters()])
-        every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, flat)
-        assert all(torch.equal(each, flat) for each in every)
+        assert_same_on_all_ranks(model.parameters())
         optimizer.close()
     assert sent[True] < 1.05 * sent[False]
 

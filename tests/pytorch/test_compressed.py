@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from prophet_mx.errors import ConfigError
 from prophet_mx.torch import ScheduledOptimizer
 from support.ranks import on_ranks
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, step
+from support.training import Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, batches, run, step
 
 ITERATIONS = 8
 HOOKS = {"bf16": bf16_compress_hook, "fp16": fp16_compress_hook}
@@ -125,10 +125,7 @@ def equal_weights():
     optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), compress="bf16", warmup=2)
     for batch in batches(ITERATIONS, 4, 7):
         step(model, optimizer, batch)
-    flat = torch.cat([param.detach().reshape(-1) for param in model.parameters()])
-    every = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
-    dist.all_gather(every, flat)
-    assert all(torch.equal(each, flat) for each in every)
+    assert_same_on_all_ranks(model.parameters())
     optimizer.close()
 
 

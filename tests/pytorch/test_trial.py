@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from prophet_mx.torch import trial
 from prophet_mx.torch.trial import AFTER, BLOCK, PAUSE, RESUME, RUNNING, SETTLING, TURNS, Times, Turns
 from support.ranks import on_ranks
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, step
+from support.training import Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, batches, run, step
 
 OVER = AFTER + 2 * TURNS * BLOCK  # iterations with a plan
 ITERATIONS = OVER + 20
@@ -254,9 +254,7 @@ def test_a_ddp_that_is_not_called_is_not_tried():
     _, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.05))
     for batch in batches(ITERATIONS, 4, 7):
         step(model, optimizer, batch)
-    every = [torch.empty(3, 7) for _ in range(2)]
-    dist.all_gather(every, model.weight.detach())
-    assert torch.equal(*every)
+    assert_same_on_all_ranks([model.weight])
     method.close()
     assert method.seen["policy"] == "prophet"
 
@@ -274,9 +272,7 @@ def test_parameters_that_are_unfrozen_later(rank):
             model[0].requires_grad_(True)
         step(forward, optimizer, batch)
         paused += optimizer._exchange.paused
-        every = [torch.empty(9, 7) for _ in range(2)]
-        dist.all_gather(every, model[0].weight.detach())
-        assert torch.equal(*every)
+        assert_same_on_all_ranks([model[0].weight])
     method.close()
     assert method.seen["policy"] == "prophet" and "ddp_seconds" not in method.seen
     assert paused == BLOCK

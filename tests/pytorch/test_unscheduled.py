@@ -5,7 +5,6 @@ import logging
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
@@ -14,7 +13,7 @@ from prophet_mx.errors import CollectiveError
 from prophet_mx.torch import ScheduledOptimizer
 from support.lines import Lines
 from support.ranks import on_ranks
-from support.training import UNIT, WARMUP, Scheduled, ScheduledDDP, backward, batches, same, step
+from support.training import UNIT, WARMUP, Scheduled, ScheduledDDP, assert_same_on_all_ranks, backward, batches, same, step
 
 WIDTH = 24
 ITERATIONS = 20
@@ -158,20 +157,13 @@ def test_they_are_not_trained_and_change_no_norm(kind):
             nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         optimizer.step()
     assert all(torch.equal(*pair) and pair[0].grad is None for pair in zip(model[0].parameters(), before))
-    assert_same_on_all_ranks(model)
+    assert_same_on_all_ranks(model.parameters())
     optimizer.close()
     second = scheduled(model, optimizer.optimizer)
     step(model, second, batch)
     assert not torch.equal(model[0].weight, before[0])
-    assert_same_on_all_ranks(model)
+    assert_same_on_all_ranks(model.parameters())
     second.close()
-
-
-def assert_same_on_all_ranks(model):
-    for param in model.parameters():
-        every = [torch.empty(param.shape) for _ in range(dist.get_world_size())]
-        dist.all_gather(every, param.detach())
-        assert all(torch.equal(every[0], each) for each in every)
 
 
 # --- optimizers that run as sums arrive ---

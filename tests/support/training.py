@@ -8,7 +8,7 @@ is to be compared: losses, weights, or texts. At its end parameters, buffers, an
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -199,6 +199,14 @@ def same(training: Training, *methods: Method) -> None:
     expected = run(training, Method())
     for method in methods or [make() for make in METHODS.values()]:
         assert_equal(expected, run(training, method), f"{type(method).__name__} {method.options}")
+
+
+def assert_same_on_all_ranks(tensors: Iterable[torch.Tensor]) -> None:
+    """Every rank calls this with its own; bit for bit."""
+    for mine in tensors:
+        every = [torch.empty_like(mine, requires_grad=False) for _ in range(dist.get_world_size())]
+        dist.all_gather(every, mine.detach())
+        assert all(torch.equal(every[0], each) for each in every)
 
 
 def batches(count: int, *shape: int, whole: bool = False) -> Iterator[torch.Tensor]:

@@ -102,26 +102,26 @@ def test_units_are_no_larger_than_one_and_a_half_times_what_is_asked_for(gradien
         assert each.bytes <= 1.5 * sizes.most + max(gradients[piece.gradient].itemsize for piece in each.slices)
 
 
-@given(GRADIENTS, SIZES, RATES)
-def test_what_fits_into_the_smallest_unit_does_not_travel_apart(gradients, sizes, rate):
+def neighbours(gradients, sizes, rate):
+    """Pairs of units of one kind, of which the first comes just before the second."""
     by_kind = defaultdict(list)
     for each in partition(gradients, sizes, rate):
         by_kind[each.kind].append(each)
-    for units in by_kind.values():
-        for one, other in zip(units, units[1:]):
-            spare = max(gradients[piece.gradient].itemsize for piece in one.slices + other.slices)  # slices are of whole elements
-            assert one.bytes + other.bytes > sizes.least - spare
+    return [pair for units in by_kind.values() for pair in zip(units, units[1:])]
+
+
+@given(GRADIENTS, SIZES, RATES)
+def test_what_fits_into_the_smallest_unit_does_not_travel_apart(gradients, sizes, rate):
+    for one, other in neighbours(gradients, sizes, rate):
+        spare = max(gradients[piece.gradient].itemsize for piece in one.slices + other.slices)  # slices are of whole elements
+        assert one.bytes + other.bytes > sizes.least - spare
 
 
 @given(GRADIENTS, SIZES, RATES)
 def test_what_is_little_does_not_travel_alone_beside_what_it_could_go_with(gradients, sizes, rate):
-    by_kind = defaultdict(list)
-    for each in partition(gradients, sizes, rate):
-        by_kind[each.kind].append(each)
-    for units in by_kind.values():
-        for one, other in zip(units, units[1:]):
-            parted = one.slices[-1].gradient == other.slices[0].gradient  # slices of one gradient
-            assert parted or min(one.bytes, other.bytes) > sizes.least / 8 or one.bytes + other.bytes > 1.5 * sizes.most
+    for one, other in neighbours(gradients, sizes, rate):
+        parted = one.slices[-1].gradient == other.slices[0].gradient  # slices of one gradient
+        assert parted or min(one.bytes, other.bytes) > sizes.least / 8 or one.bytes + other.bytes > 1.5 * sizes.most
 
 
 @given(st.integers(10_000, 10_000_000), st.floats(0.1, 10), st.floats(0, 0.01))
