@@ -10,6 +10,7 @@ from .predict import MARGIN, Prediction, UsefulRates
 CROWDED = 1.5  # times its share that a server carries: its link is then what the job waits for, rather than all links
 MOSTLY = 0.5  # share of an iteration: workers that wait longer would gain more by less traffic
 LESS_TRAFFIC = "less traffic (fp16, larger batches, gradient compression), more servers or a faster network"
+NO_HELP = "Scheduling cannot help here, because"
 
 
 class Verdict(NamedTuple):
@@ -26,10 +27,8 @@ def verdict(prediction: Prediction) -> Verdict:
     best, gain = prediction.best, prediction.gain
     if best == PLAIN:
         return Verdict(False, best, gain, f"No scheduling policy was requested: add --policy {DEFAULT} to compare.")
-    if gain < MARGIN and DEFAULT not in prediction.results and not _hopeless(prediction):
-        return Verdict(False, best, gain, _untried(prediction))
     if gain < MARGIN:
-        return Verdict(False, best, gain, f"Scheduling cannot help here, because {_obstacle(prediction)}")
+        return Verdict(False, best, gain, _why_not(prediction))
     plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, best))
     text = f"Scheduling helps: with {best} an iteration takes {fastest} instead of {plain}, {1 + gain:.2f} times as fast"
     text += _default(prediction) + "."
@@ -39,35 +38,27 @@ def verdict(prediction: Prediction) -> Verdict:
     return Verdict(True, best, gain, text)
 
 
-def _hopeless(prediction: Prediction) -> bool:
-    """Whether plain dist_sync is so near to what is possible that no policy can gain anything."""
-    return prediction.seconds[PLAIN] <= max(prediction.compute, prediction.bound) * (1 + MARGIN)
-
-
-def _untried(prediction: Prediction) -> str:
-    """What to say if none of the policies that were asked for helps, and the default one, which may, is not among them."""
-    plain, fastest = (milliseconds(prediction.seconds[policy]) for policy in (PLAIN, prediction.best))
-    return (
-        f"{prediction.best} does not help here: an iteration takes {fastest} instead of {plain}. An ideal link would take "
-        f"{milliseconds(prediction.bound)}: add --policy {DEFAULT} to see what the default policy gains."
-    )
-
-
-def _obstacle(prediction: Prediction) -> str:
-    plain = prediction.seconds[PLAIN]
+def _why_not(prediction: Prediction) -> str:
+    """What to say if none of the policies that were asked for helps."""
+    plain, best = prediction.seconds[PLAIN], prediction.best
     if plain <= prediction.compute * (1 + MARGIN):
         return (
-            f"the network is fast enough: rho is {prediction.rho:.3g}, and even without it {milliseconds(prediction.communication)} of "
-            f"sending hide behind {milliseconds(prediction.compute)} of computing."
+            f"{NO_HELP} the network is fast enough: rho is {prediction.rho:.3g}, and even without it "
+            f"{milliseconds(prediction.communication)} of sending hide behind {milliseconds(prediction.compute)} of computing."
         )
     if plain <= prediction.bound * (1 + MARGIN):
         return (
-            f"the network is too slow for any order of sending: rho is {prediction.rho:.3g}, and the links are busy for "
+            f"{NO_HELP} the network is too slow for any order of sending: rho is {prediction.rho:.3g}, and the links are busy for "
             f"{milliseconds(prediction.communication)} of the {milliseconds(plain)} that an iteration takes. What helps: {LESS_TRAFFIC}."
         )
+    if DEFAULT not in prediction.results:  # it may help
+        return (
+            f"{best} does not help here: an iteration takes {milliseconds(prediction.seconds[best])} instead of {milliseconds(plain)}. An "
+            f"ideal link would take {milliseconds(prediction.bound)}: add --policy {DEFAULT} to see what the default policy gains."
+        )
     return (
-        f"no policy comes near the {milliseconds(prediction.bound)} that an ideal link would take instead of {milliseconds(plain)}: "
-        "messages cost too much on this cluster, or there are too few gradients to choose from."
+        f"{NO_HELP} no policy comes near the {milliseconds(prediction.bound)} that an ideal link would take instead of "
+        f"{milliseconds(plain)}: messages cost too much on this cluster, or there are too few gradients to choose from."
     )
 
 

@@ -116,10 +116,11 @@ class Model:
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
         """Have each module wait for its own parameters before its forward. A compiled one waits for all in it, as no graph has hooks in it,
         and so does attention, which does not call the module of its output, and chooses its way by the types of all parameters."""
-        whole = is_compiled(module) or isinstance(module, nn.MultiheadAttention)
+        compiled = is_compiled(module)
+        whole = compiled or isinstance(module, nn.MultiheadAttention)
         mine = [tracked[id(param)] for param in module.parameters(recurse=whole) if id(param) in tracked]
         if mine:
-            self._handles.append(hook_forward(module, self._waits_for(mine, is_compiled(module))))
+            self._handles.append(hook_forward(module, self._waits_for(mine, compiled)))
         if not whole:
             for child in module.children():
                 self._hook_modules(child, tracked)

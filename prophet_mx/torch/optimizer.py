@@ -91,11 +91,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             return
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
-        parent = process_group if ddp is None else ddp.process_group
-        refusals.check_order(model, backend_for(named[0][1].device, parent), others_open())
+        parent, device = process_group if ddp is None else ddp.process_group, named[0][1].device
+        refusals.check_order(model, backend_for(device, parent), others_open())
         unused = ddp is not None and wrapped.unused(ddp) if find_unused_parameters is None else find_unused_parameters
         self._lazy = refusals.steps_lazily(optimizer)
-        device = named[0][1].device
         self._group = agreement.own_group(parent, config, device)
         tracked = [Tracked(param, name, index) for index, (name, param) in enumerate(named)]
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))

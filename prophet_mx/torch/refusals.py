@@ -102,7 +102,7 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
     ddp = isinstance(model, DistributedDataParallel)
     if not (ddp and config.policy == OFF):
         _check_memory(model.module if ddp else model, named)
-    if isinstance(model, DistributedDataParallel):
+    if ddp:
         check_ddp(model)
 
 
