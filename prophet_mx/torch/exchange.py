@@ -255,14 +255,13 @@ class Exchange:
         self.rounds.await_norms()
         return self.rounds.norms.of(tracked)
 
-    def settle_gradient(self, tracked: Tracked) -> None:
-        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
+    def await_gradient(self, tracked: Tracked) -> None:
+        """Return when the sum and the update are done."""
         if tracked.stage == STEPPING:
             self.release(tracked)
         elif tracked.hidden:
             self.expose(tracked)
         self.rounds.await_sum(tracked)
-        tracked.give_own_memory()
 
     def gather(self) -> bool:
         """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain. False if none has a gradient."""

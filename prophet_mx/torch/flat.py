@@ -32,6 +32,13 @@ def lay_out(
     return ranges, views
 
 
+def lies_otherwise(param: torch.Tensor, strides: Sequence[int]) -> bool:
+    """Whether its elements lie in another order in memory than with these strides, as after ``model.to(memory_format=...)``. With the
+    guards off."""
+    now = param.stride()
+    return now != strides and any(size > 1 and a != b for size, a, b in zip(param.shape, now, strides))
+
+
 def _shaped(flat: torch.Tensor, offset: int, param: torch.Tensor) -> torch.Tensor:
     """The part of ``flat`` from ``offset`` on in the shape of a parameter, and in its strides where they leave no holes."""
     dense = torch.empty_like(param, memory_format=torch.preserve_format, requires_grad=False)

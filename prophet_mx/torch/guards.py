@@ -9,7 +9,8 @@ Guards do not see C++ code that reads a parameter without being given it from Py
 finds ``grad`` empty while a sum is under way.
 
 A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next backward writes there, so the first use of it in Python
-gives it memory of its own. A gradient that nobody uses costs nothing, as the flat buffer is used again.
+gives it memory of its own, but for what hands on nothing of it, as clipping. A gradient that nobody uses costs nothing, as the flat buffer
+is used again.
 """
 
 import sys
@@ -43,6 +44,9 @@ class Watched(Protocol):
 
     def write_grad(self, value: Optional[torch.Tensor]) -> None:
         """``grad`` is this from now on."""
+
+    def await_gradient(self) -> None:
+        """Return when sum and update are done: the gradient in the flat buffer may be read and written until the next backward."""
 
     def await_own_memory(self) -> None:
         """Return when sum and update are done, and what the program holds of the gradient in the flat buffer has memory of its own."""
@@ -118,6 +122,9 @@ def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         result = lent(*args, **kwargs)
         if result is not NotImplemented:
             return result
+    if func in _LEAVES_NOTHING and _await_gradients(args, kwargs):
+        with plainly():
+            return func(*args, **kwargs)
     if wait_for(args) + wait_for(kwargs.values()):
         with plainly():  # the values are current, only gradients are under way
             return func(*args, **kwargs)
@@ -147,6 +154,22 @@ def wait_for(values: Iterable[Any]) -> int:
         elif isinstance(value, dict):
             left += wait_for(value.values())
     return left
+
+
+def _await_gradients(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
+    """Wait for all guarded gradients in the first argument; False, at once, if there are others, or something that autograd would note."""
+    gradients = args[0] if isinstance(args[0], (list, tuple)) else [args[0]]
+    for each in (*args[1:], *kwargs.values()):
+        if not isinstance(each, (int, float, torch.dtype)) and (type(each) is not torch.Tensor or each.requires_grad):
+            return False
+    with plainly():
+        if any(type(each) not in (GuardedGradient, torch.Tensor) or each.requires_grad for each in gradients):
+            return False
+    for each in gradients:
+        watched = _watched.get(id(each)) if type(each) is GuardedGradient else None
+        if watched is not None:
+            watched.await_gradient()
+    return True
 
 
 def _read_grad(param: nn.Parameter, *_: Any) -> Optional[torch.Tensor]:
@@ -189,7 +212,7 @@ def _multiply_all(gradients: Sequence[Any], factor: Any, *more: Any, **named: An
         return NotImplemented
     for each in gradients:
         if not _watched[id(each)].lent_multiply(factor):
-            wait_for([each])
+            _watched[id(each)].await_gradient()
             with plainly():
                 each.mul_(factor)
     return None
@@ -202,6 +225,16 @@ _OF_LENT: Dict[Any, Callable[..., Any]] = {
     _T.mul_: _multiply,
     torch._foreach_mul_: _multiply_all,
 }
+# They read the values of gradients, or change them in place, and hand on nothing that would use the same memory.
+_LEAVES_NOTHING = frozenset(
+    [torch.linalg.vector_norm, _T.mul_, _T.div_, _T.clamp_]
+    + [
+        getattr(torch, name)
+        for name in ("_foreach_norm", "_foreach_mul_", "_foreach_clamp_min_", "_foreach_clamp_max_")
+        + ("_amp_foreach_non_finite_check_and_unscale_",)
+        if hasattr(torch, name)
+    ]
+)
 _OF_GRAD: Dict[Any, Callable[..., Any]] = {
     _T.grad.__get__: _read_grad,
     _T.grad.__set__: lambda param, value: _watched[id(param)].write_grad(value),

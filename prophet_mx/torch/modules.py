@@ -17,7 +17,7 @@ from .compression import HookedDDP
 from .exchange import Exchange
 from .hooks import Hook, hook_forward, is_compiled
 from .passes import in_no_pass
-from .tracked import Tracked
+from .tracked import IDLE, Tracked
 from .unscheduled import Unscheduled
 
 logger = logging.getLogger("prophet_mx")
@@ -135,7 +135,7 @@ class Model:
             for each in mine:
                 if each.updating:
                     exchange.release(each)
-                elif compiled and not each.plain:
+                elif compiled and each.stage != IDLE:
                     _make_plain(each, exchange)
 
         return before_forward

@@ -35,5 +35,5 @@ class Owner(Protocol):
     def norm(self, tracked: Any) -> torch.Tensor:
         """The 2-norm of the sum of a gradient that is lent."""
 
-    def settle_gradient(self, tracked: Any) -> None:
-        """Return when the sum and the update are done and what the program holds of the view has memory of its own."""
+    def await_gradient(self, tracked: Any) -> None:
+        """Return when the sum and the update are done."""

@@ -14,7 +14,7 @@ import torch
 from ..errors import CollectiveError
 from ..monitoring.rounds import RoundCounters, UnitFacts
 from ..planning.rounds import RoundPlan
-from .flat import lay_out
+from .flat import lay_out, lies_otherwise
 from .guards import plainly
 from .norms import Norms
 from .reducer import Reducer
@@ -171,7 +171,7 @@ class Rounds:
                 f"parameter {tracked.name!r} has a gradient of {gradient[0].dtype} and shape {tuple(gradient[0].shape)}; when the "
                 f"ScheduledOptimizer was made it had {tracked.view.dtype} and {tuple(tracked.view.shape)}. Make the optimizers after that"
             )
-        if tracked.lies_otherwise():  # an update, or a norm, would see gradient and parameter in two orders
+        if lies_otherwise(tracked.param, tracked.strides):  # an update, or a norm, would see gradient and parameter in two orders
             raise CollectiveError(
                 f"parameter {tracked.name!r} has the strides {tracked.param.stride()}; when the ScheduledOptimizer was made it had "
                 f"{tracked.strides}. Make the optimizers after that, as after model.to(memory_format=...)"

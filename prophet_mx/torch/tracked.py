@@ -128,12 +128,12 @@ class Tracked:
     def _go(self, what: str) -> None:
         self.stage = TRANSITIONS[what][self.stage]
         self.param.__class__ = _CLASSES[self.stage]
+        self._guard()
 
-    def lies_otherwise(self) -> bool:
-        """Whether its elements lie in another order in memory than when the ScheduledOptimizer was made, as after
-        ``model.to(memory_format=...)``. With the guards off."""
-        now = self.param.stride()
-        return now != self.strides and any(size > 1 and a != b for size, a, b in zip(self.param.shape, now, self.strides))
+    def _guard(self) -> None:
+        """The view is guarded again, if :meth:`read_grad` has given it bare."""
+        if type(self.view) is torch.Tensor:
+            guard_gradient(self.view, self)
 
     # -- a round -----------------------------------------------------------------------------------------------------------
 
@@ -153,11 +153,9 @@ class Tracked:
         self._go("expect")
 
     def take(self, gradient: List[torch.Tensor], scale: float, filled: bool) -> None:
-        """Write a gradient, times ``scale``, into the flat buffer; ``grad`` is None then. With the guards off.
-
-        ``gradient``: in a list of its own, which has the only reference here, so that others can be counted; an empty list for zeros.
-        ``filled`` is as :meth:`contribute` wants it.
-        """
+        """Write a gradient, times ``scale``, into the flat buffer; ``grad`` is None then. With the guards off. ``gradient``: in a list of
+        its own, which has the only reference here, so that others can be counted; an empty list for zeros. ``filled``: as for
+        :meth:`contribute`."""
         stays = bool(gradient) and filled and not self.touched
         if stays and gradient[0] is self.view:
             self.give_own_memory()
@@ -267,11 +265,6 @@ class Tracked:
         """Whether the sum is, or will be, in the flat buffer only, and ``grad``."""
         return self.stage == SUMMING and self.slot == HIDDEN
 
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is under way."""
-        return self.stage == IDLE
-
     # -- for the guards ----------------------------------------------------------------------------------------------------
 
     @property
@@ -283,9 +276,14 @@ class Tracked:
         """Return when the parameter is plain."""
         self._asked().release(self)
 
+    def await_gradient(self) -> None:
+        """See :meth:`Owner.await_gradient`."""
+        self._asked().await_gradient(self)
+
     def await_own_memory(self) -> None:
-        """See :meth:`Owner.settle_gradient`."""
-        self._asked().settle_gradient(self)
+        """Return when sum and update are done and what the program holds of the view has memory of its own."""
+        self.await_gradient()
+        self.give_own_memory()
 
     def lent_norm(self) -> Optional[torch.Tensor]:
         """The 2-norm of the view if it is lent, else None."""
@@ -312,6 +310,10 @@ class Tracked:
             if clips and self._asked().lends(self):
                 return self.view
             self._asked().expose(self)
+        if clips:  # it keeps nothing, and works faster with plain tensors
+            unguard_gradient(self.view)
+        else:
+            self._guard()
         with plainly():
             return self.param.grad
 
@@ -387,10 +389,8 @@ class Tracked:
             self.give_own_memory()
 
     def give_own_memory(self) -> None:
-        """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view.
-
-        Also where the program is in inference mode: the next backward, which is not, writes into the view.
-        """
+        """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view, which
+        a backward may write into also if the program is in inference mode now."""
         with plainly(), torch.inference_mode(False):
             gradient = self.view
             unguard_gradient(gradient)
