@@ -26,7 +26,9 @@ _COMPARISON = (
     "prophet_mx/profiling/models",
     *(f":(exclude)benchmarks/comparison/{name}.py" for name in ("metadata", "results", "tables")),
 )
-MXNET = ("_ext", "prophet_mx", *_EXCLUDED, ":(exclude)prophet_mx/torch", *_COMPARISON, "benchmarks/run.py")
+# What only collectives need.
+_COLLECTIVES = tuple(f":(exclude)prophet_mx/{path}" for path in ("torch", "planning/rounds.py", "planning/owners.py"))
+MXNET = ("_ext", "prophet_mx", *_EXCLUDED, *_COLLECTIVES, *_COMPARISON, "benchmarks/run.py")
 PYTORCH = (
     "prophet_mx",
     *_EXCLUDED,

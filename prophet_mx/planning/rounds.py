@@ -12,7 +12,13 @@ from .units import Member, MergedUnit, partition
 DRIFT = 0.1  # of backward's time, by which most gradients become ready earlier or later: the profile is another
 RATE_DRIFT = 0.03  # of the plan's rate
 LEAST_RATE = 0.8  # of the measured rate
+LEAST_OWNED = 0.5  # of all bytes, for a round in halves: what they save, others lose as links are busy in one direction only
 GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
+
+
+# How sums travel: some before others, as the next forward needs them; or as gradients become ready, as the program waits for all before
+# step(); or in halves (owners.py), as it waits there for the norm of all.
+URGENT, TOGETHER, HALVES = WAYS = ("urgent", "together", "halves")
 
 
 class Parameter(NamedTuple):
@@ -33,6 +39,7 @@ class RoundPlan(NamedTuple):
     cost: Optional[CollectiveCost] = None  # of a collective, None before it is measured
     profile: Optional[GradientProfile] = None  # that the plan was made of, in the order of forward; None before there is one
     owners: Sequence[Optional[int]] = ()  # of a round in halves: which rank owns each unit's gradients, None for all ranks
+    way: str = URGENT  # one of WAYS
 
     def steps(self) -> Dict[str, int]:
         """The step in which each parameter's gradient becomes ready, by name; empty before there is a profile."""
@@ -68,20 +75,24 @@ class RoundPlanner:
         units = partition(self._members(urgency, [0.0] * len(urgency)), fixed_sizes(unit), GUESS.rate)
         return RoundPlan(units, list(range(len(units)))[::-1], urgency)
 
-    def plan(self, profile: GradientProfile, cost: CollectiveCost, ranks: int = 0) -> RoundPlan:
-        """The plan for a profile of all parameters and for a cost; in halves, if the number of ``ranks`` is given."""
+    def plan(self, profile: GradientProfile, cost: CollectiveCost, way: str = URGENT, ranks: int = 0) -> RoundPlan:
+        """The plan for a profile of all parameters and for a cost, in one of WAYS; for HALVES, of so many ``ranks``. It is TOGETHER instead
+        where little would travel in halves."""
         self.cost = cost
         places = {gradient.name: place for place, gradient in enumerate(profile.gradients)}
         urgency, ready = [places[each.name] for each in self._parameters], self._by_parameter(profile)
         sizes = fixed_sizes(self._unit) if self._unit else collective_sizes(cost, max(ready))
-        if not ranks:
-            units = partition(self._members(urgency, ready), sizes, cost.rate)
-            return RoundPlan(units, static_order(units, cost), urgency, cost, profile)
+        if way != HALVES:
+            units = partition(self._members(urgency if way == URGENT else _ranked(list(zip(ready, urgency))), ready), sizes, cost.rate)
+            return RoundPlan(units, static_order(units, cost), urgency, cost, profile, way=way)
         owned = owners([each.bytes for each in self._parameters], ready, ranks)
+        mine = sum(each.bytes for each, owner in zip(self._parameters, owned) if owner is not None)
+        if mine < LEAST_OWNED * sum(each.bytes for each in self._parameters):
+            return self.plan(profile, cost, TOGETHER)
         units = partition(self._members(urgency, ready, owned), sizes, cost.rate)
         by_unit = [owned[unit.slices[0].gradient] for unit in units]
-        order = order_of_halves(units, [owner is not None for owner in by_unit], cost)
-        return RoundPlan(units, order, urgency, cost, profile, by_unit)
+        order = order_of_halves(units, by_unit, ranks, cost)
+        return RoundPlan(units, order, urgency, cost, profile, by_unit, way)
 
     def resume(self, profile: GradientProfile, cost: CollectiveCost) -> RoundPlan:
         """The plan for the profile of an earlier job, from which drift counts."""
@@ -140,3 +151,11 @@ class RoundPlanner:
     def _by_parameter(self, profile: GradientProfile) -> List[float]:
         ready = dict(zip((gradient.name for gradient in profile.gradients), profile.ready_times()))
         return [ready[each.name] for each in self._parameters]
+
+
+def _ranked(keys: Sequence[Any]) -> List[int]:
+    """The place of each of these keys in their order."""
+    places = [0] * len(keys)
+    for place, index in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
+        places[index] = place
+    return places

@@ -16,13 +16,14 @@ import torch.distributed as dist
 
 from ..config import Config
 from ..errors import ConfigError, ProfileError
-from ..planning.rounds import GUESS, Parameter, RoundPlan, RoundPlanner
+from ..planning.rounds import GUESS, HALVES, TOGETHER, URGENT, Parameter, RoundPlan, RoundPlanner
 from ..planning.unit_sizes import CollectiveCost
 from ..policies import OFF
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import Times
 from ..quantities import format_rate
 from .exchange import Exchange
+from .habits import Habits
 from .strategies import ANY_ORDER, OUTSTANDING, Strategy, backend_for
 from .streams import streams_of
 from .tracked import Tracked
@@ -159,7 +160,7 @@ class Planning:
             for each, itemsize in zip(tracked, wire)
         ]
         self._planner = RoundPlanner(parameters, config.unit)
-        self._halves = False  # rank 0's last plan is one in halves
+        self._way = URGENT  # of the last plan, as rank 0 chose it
         self._first_unit = config.unit or FIRST_UNIT
 
     def begin(self, saved: Optional[GradientProfile]) -> RoundPlan:
@@ -171,27 +172,29 @@ class Planning:
         dist.broadcast_object_list(shared, dist.get_global_rank(self._group, 0), group=self._group)
         return _logged(self._planner.resume(saved, shared[0]))
 
-    def learn(self, samples: Sequence[Times], urgency: Sequence[int], clips: bool) -> RoundPlan:
-        """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them; ``clips``:
-        gradients are clipped by their norm."""
+    def way(self, habits: Habits) -> str:
+        """How gradients are to travel, by what this rank's program does with them."""
+        return HALVES if habits.clips and self._can_halve else TOGETHER if habits.waits else URGENT
+
+    def learn(self, samples: Sequence[Times], urgency: Sequence[int], way: str) -> RoundPlan:
+        """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
         self._measure()
         every: List[Any] = [None] * self._group.size()
-        mine = self._planner.ready_times(samples), urgency, self._planner.cost, clips and self._can_halve
+        mine = self._planner.ready_times(samples), urgency, self._planner.cost, way
         dist.all_gather_object(every, mine, group=self._group)
         # A collective starts when its gradients are ready on all ranks. All else is as rank 0 has it.
         ready = [max(times) for times in zip(*(ready for ready, *_ in every))]
-        _, places, cost, self._halves = every[0]
-        ranks = self._group.size() if self._halves else 0
-        return _logged(self._planner.plan(self._planner.profile(ready, places), cost, ranks))
+        _, places, cost, self._way = every[0]
+        return _logged(self._planner.plan(self._planner.profile(ready, places), cost, self._way, self._group.size()))
 
-    def drifted(self, samples: Sequence[Times], rate: Optional[float], clips: bool, control: dist.ProcessGroup) -> bool:
-        """Whether rank 0's numbers (:meth:`RoundPlanner.drifted`), or whether it clips gradients, are no longer those of the plan.
+    def drifted(self, samples: Sequence[Times], rate: Optional[float], way: str, control: dist.ProcessGroup) -> bool:
+        """Whether rank 0's numbers (:meth:`RoundPlanner.drifted`), or what it does with gradients, are no longer those of the plan.
 
         All ranks get the same answer, over ``control``: in the own group collectives are under way.
         """
         answer = torch.zeros(1, dtype=torch.int32)
         if self._group.rank() == 0:
-            answer.fill_(int(self._planner.drifted(samples, rate) | (self._halves != (clips and self._can_halve))))
+            answer.fill_(int(self._planner.drifted(samples, rate) | (way != self._way)))
         dist.broadcast(answer, dist.get_global_rank(self._group, 0), group=control)
         return bool(answer.item())
 
@@ -206,7 +209,7 @@ def _logged(plan: RoundPlan) -> RoundPlan:
         "plan: %d units of up to %d KB%s; a collective takes %.2f ms and %s",
         len(plan.units),
         max(unit.bytes for unit in plan.units) / 1e3,
-        ", in halves, as gradients are clipped" if plan.owners else "",
+        {HALVES: ", in halves, as gradients are clipped", TOGETHER: ", as they become ready, as step() waits for all"}.get(plan.way, ""),
         1e3 * plan.cost.startup,
         format_rate(plan.cost.rate),
     )
@@ -264,7 +267,8 @@ class Learner:
             self._until_look = FOLLOW_EVERY
             with self._exchange.waiting.blocked("rank 0's decision whether to make another plan"):
                 rate = self._exchange.rounds.observed_rate()
-                drifted = self._planning.drifted(self._exchange.samples, rate, self._exchange.clips, self._control)
+                way = self._planning.way(self._exchange.habits)
+                drifted = self._planning.drifted(self._exchange.samples, rate, way, self._control)
             if drifted:
                 self._take_plan(self._exchange.samples)
             self._exchange.samples.clear()
@@ -277,7 +281,7 @@ class Learner:
         self._exchange.finish()
         with self._exchange.waiting.blocked("the other ranks' vote on a plan"):
             urgency = [places[each.index] for each in self._exchange.tracked]
-            self.plan = self._planning.learn(samples, urgency, self._exchange.clips)
+            self.plan = self._planning.learn(samples, urgency, self._planning.way(self._exchange.habits))
         self.plans += 1
         self._exchange.install(self.plan)
         self._exchange.samples.clear()

@@ -3,8 +3,7 @@ parameter, and what changes them, are in tracked.py."""
 
 import logging
 import time
-from collections import deque
-from typing import Any, Deque, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -12,6 +11,7 @@ from ..errors import CollectiveError
 from ..planning.rounds import RoundPlan
 from . import refusals
 from .guards import plainly
+from .habits import Habits
 from .homes import Homes
 from .passes import Passes, in_no_pass
 from .rounds import Channel, Rounds
@@ -19,8 +19,6 @@ from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
 from .updates import Update, Updater
 
 logger = logging.getLogger("prophet_mx")
-
-CLIPPED = 3  # calls of step() of which one with clipped gradients shows that a job clips them
 
 
 class Exchange:
@@ -49,8 +47,7 @@ class Exchange:
         self.homes = Homes()
         self.unseen: List[Tracked] = []  # parameters that no guard saw being used, and that have no home
         self._gradients_were_read = False
-        self._clipping = False  # clip_grad_norm_ has read gradients since the last step()
-        self._clipped: Deque[bool] = deque(maxlen=CLIPPED)
+        self.habits = Habits()
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
         self._passes = Passes()  # where some may give fewer gradients
 
@@ -178,11 +175,6 @@ class Exchange:
             if tracked.stage == STEPPING:
                 self.release(tracked)
 
-    @property
-    def clips(self) -> bool:
-        """Whether the program clips gradients by their norm, in some iterations at least."""
-        return any(self._clipped)
-
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
     def _summed(self, tracked: Tracked) -> None:
@@ -240,7 +232,7 @@ class Exchange:
 
     def lends(self, tracked: Tracked) -> bool:
         """Whether ``clip_grad_norm_``, which reads this gradient, may have it before its sum is there."""
-        self._clipping = True
+        self.habits.clipping = True
         if self.rounds.norms is None or tracked.slot != HIDDEN or tracked.kept is not None or tracked.factors:
             return False
         self._read_after_backward(tracked)
@@ -317,6 +309,7 @@ class Exchange:
         """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one."""
         self.waiting.check()
         self.end_round()
+        self.habits.step_begins(self.tracked)
         update = Update(optimizer, None if self._streams is None else self._streams.marks())
         members: List[Tuple[Tracked, torch.Tensor]] = []
         for tracked in self.tracked:
@@ -327,8 +320,6 @@ class Exchange:
                 members.append((tracked, gradient))
             elif tracked.stage == SUMMING:
                 tracked.settle()
-        self._clipped.append(self._clipping)
-        self._clipping = False
         if self.recording and self.uses:
             self.last_uses, self.uses = self.uses, []
         with self.waiting.condition:

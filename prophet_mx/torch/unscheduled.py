@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from .exchange import Exchange
+from .habits import all_read
 from .hooks import Hook
-from .tracked import STEPPING, SUMMING
+from .tracked import STEPPING
 
 logger = logging.getLogger("prophet_mx")
 
@@ -56,9 +57,7 @@ class Unscheduled:
                 f"{self._kind} is not known to treat each parameter by itself: it runs when all sums have arrived, and nothing overlaps "
                 "with the next forward"
             )
-        tracked = self._exchange.tracked
-        read = planned and self._lazy and not any(each.hidden for each in tracked) and any(each.stage == SUMMING for each in tracked)
-        self._gradients = self._gradients + 1 if read else 0
+        self._gradients = self._gradients + 1 if planned and self._lazy and all_read(self._exchange.tracked) else 0
         if self._gradients == STREAK:
             self._found(
                 f"all gradients were read before step() in {STREAK} iterations in a row, as for clipping or by a GradScaler: each waits "

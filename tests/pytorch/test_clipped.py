@@ -1,6 +1,7 @@
 """Gradients that are clipped by their norm in every iteration travel in halves, and all that can be seen is as with DDP."""
 
 import contextlib
+from unittest import mock
 
 import pytest
 import torch
@@ -9,6 +10,8 @@ from torch import nn, optim
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook, fp16_compress_hook
 from torch.nn.utils import clip_grad_norm_
 
+from prophet_mx.planning import rounds
+from prophet_mx.planning.rounds import TOGETHER, URGENT
 from prophet_mx.torch import ScheduledOptimizer, agreement
 from support.ranks import on_ranks
 from support.sent import written
@@ -33,12 +36,20 @@ def expect_halves(method, expected=True):
         assert in_halves(method) is expected
 
 
+def whatever_is_owned():
+    """Jobs in halves, also where all ranks reduce most bytes."""
+    return mock.patch.object(rounds, "LEAST_OWNED", 0.0)
+
+
 def clipped(model, limit=LIMIT, **options):
     return clip_grad_norm_(model.parameters(), limit, **options)
 
 
-def overlapping():
-    return [make(clipping="overlap") for make in METHODS.values()]
+def overlapping(clipping="overlap"):
+    return [make(clipping=clipping) for make in METHODS.values()]
+
+
+CLIPPING = pytest.mark.parametrize("clipping", ["overlap", "wait"])
 
 
 OPTIMIZERS = {
@@ -78,7 +89,8 @@ def test_a_rank_that_has_no_norm_to_compute(bias):
             optimizer.step()
         expect_halves(method)
 
-    same(training, *overlapping())
+    with whatever_is_owned():
+        same(training, *overlapping())
 
 
 @on_ranks(2, timeout=120)
@@ -101,6 +113,21 @@ def test_other_types_of_numbers():
             yield clipped(every)
             optimizer.step()
         expect_halves(method)
+
+    with whatever_is_owned():
+        same(training, *overlapping())
+
+
+@on_ranks(2, timeout=120)
+def test_one_gradient_that_is_most_of_all_is_waited_for():
+    def training(method):
+        model = nn.Linear(200, 3)
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        for batch in batches(ITERATIONS, 4, 200):
+            yield backward(forward, optimizer, batch)
+            yield clipped(model)
+            optimizer.step()
+        expect_halves(method, False)
 
     same(training, *overlapping())
 
@@ -212,10 +239,11 @@ WAYS = [reads_before, reads_after, reads_one_after, holds, clips_twice, clips_pa
 WAYS += [replaces, drops, clips_nothing, skips, zeroes, reads_weights, refuses, saves]
 
 
+@CLIPPING
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @on_ranks(2, timeout=120)
-def test_whatever_a_program_does_with_gradients(way):
-    """In some iterations of a job whose rounds are in halves."""
+def test_whatever_a_program_does_with_gradients(way, clipping):
+    """In some iterations of a job that clips them in the others."""
 
     def training(method):
         model = net()
@@ -227,14 +255,35 @@ def test_whatever_a_program_does_with_gradients(way):
             else:
                 yield clipped(model)
             optimizer.step()
-        expect_halves(method)
+        expect_halves(method, clipping == "overlap")
 
-    same(training, *overlapping())
+    same(training, *overlapping(clipping))
 
 
+@CLIPPING
+@on_ranks(2, timeout=120)
+def test_what_is_read_after_clipping_stays(clipping):
+    """The next backward writes where it was."""
+
+    def training(method):
+        model, held = net(), []
+        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        for batch in batches(2 * ITERATIONS, 4, 24):
+            yield backward(forward, optimizer, batch)
+            yield held
+            yield clipped(model)
+            held = [each.grad for each in list(model.parameters())[::2]]
+            optimizer.step()
+            held += [each.grad for each in list(model.parameters())[1::2]]
+        expect_halves(method, clipping == "overlap")
+
+    same(training, *overlapping(clipping))
+
+
+@CLIPPING
 @pytest.mark.parametrize("set_to_none", [True, False])
 @on_ranks(2, timeout=120)
-def test_accumulated_gradients(set_to_none):
+def test_accumulated_gradients(set_to_none, clipping):
     def training(method):
         model = net()
         forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
@@ -248,11 +297,12 @@ def test_accumulated_gradients(set_to_none):
                 optimizer.step()
                 optimizer.zero_grad(set_to_none)
 
-    same(training, *overlapping())
+    same(training, *overlapping(clipping))
 
 
+@CLIPPING
 @on_ranks(2, timeout=120)
-def test_unused_parameters():
+def test_unused_parameters(clipping):
     class Some(nn.Module):
         def __init__(self):
             super().__init__()
@@ -270,9 +320,9 @@ def test_unused_parameters():
             forward(batch, left_out).backward()
             yield clipped(model)
             optimizer.step()
-        expect_halves(method)
+        expect_halves(method, clipping == "overlap")
 
-    same(training, *overlapping())
+    same(training, *overlapping(clipping))
 
 
 @pytest.mark.parametrize("hook", [bf16_compress_hook, fp16_compress_hook], ids=lambda hook: hook.__name__)
@@ -351,6 +401,28 @@ def test_a_job_that_begins_to_clip_and_ends_it():
         expect_halves(method, False)
 
     same(training, Scheduled(fallback="off", clipping="overlap"), ScheduledDDP(fallback="off", clipping="overlap"))
+
+
+@on_ranks(2)
+def test_sums_that_a_program_waits_for_go_as_they_become_ready():
+    way_of_a_job(clipped, TOGETHER)
+    way_of_a_job(lambda model: [each.grad for each in model.parameters()], TOGETHER)
+
+
+@on_ranks(2)
+def test_sums_that_the_next_forward_waits_for_go_in_its_order():
+    way_of_a_job(lambda model: next(model.parameters()).grad, URGENT)
+
+
+def way_of_a_job(read, way):
+    model = net()
+    optimizer = ScheduledOptimizer(model, optim.SGD(model.parameters(), lr=0.1), warmup=2)
+    for batch in batches(ITERATIONS, 4, 24):
+        backward(model, optimizer, batch)
+        read(model)
+        optimizer.step()
+    assert optimizer._learner.plan.way == way
+    optimizer.close()
 
 
 @on_ranks(2)

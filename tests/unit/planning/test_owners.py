@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.planning.owners import order_of_halves, owners
-from prophet_mx.planning.rounds import Parameter, RoundPlanner
+from prophet_mx.planning.rounds import HALVES, TOGETHER, Parameter, RoundPlanner
 from prophet_mx.planning.unit_sizes import CollectiveCost
 from prophet_mx.planning.units import MergedUnit
 
@@ -21,19 +21,32 @@ def test_shares_are_as_equal_as_whole_gradients_allow(sizes, ranks, random):
     assert all(size > sum(sizes) / ranks for size, owner in zip(sizes, found) if owner is None)
 
 
-@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 10**6), st.booleans()), min_size=1, max_size=30))
+RANKS = 3
+OWNERS = st.sampled_from([*range(RANKS), None])
+
+
+@given(st.lists(st.tuples(st.floats(0, 0.1), st.integers(1, 10**6), OWNERS), min_size=1, max_size=30))
 def test_each_half_has_its_turn_after_what_it_needs(drawn):
     units = [MergedUnit(place, ready, (), size, 0) for place, (ready, size, _) in enumerate(drawn)]
-    owned = [each for _, _, each in drawn]
-    order = order_of_halves(units, owned, COST)
+    owner_of = [each for _, _, each in drawn]
+    order = order_of_halves(units, owner_of, RANKS, COST)
+    owned = [owner is not None for owner in owner_of]
     count, norms = len(units), len(units) + sum(owned)
     assert sorted(order) == list(range(norms + 1))
     place = {number: position for position, number in enumerate(order)}
     assert all(place[unit] < place[norms] for unit in range(count))
     second = dict(zip((unit for unit in range(count) if owned[unit]), range(count, norms)))
     assert all(place[unit] < place[half] for unit, half in second.items())
-    after = [number for number in order if place[number] > place[norms]]
-    assert after == sorted(after)  # the most urgent first, as the next forward needs them
+    for owner in range(RANKS):
+        halves = [half for unit, half in second.items() if owner_of[unit] == owner and place[half] > place[norms]]
+        assert [half for half in order if half in halves] == halves  # the most urgent first, as the next forward needs them
+
+
+def test_links_are_busy_in_both_directions():
+    """Two ranks own as much, of what is ready at once: in the order, both are sent to in turn."""
+    units = [MergedUnit(place, 0.0, (), 10**6, 0) for place in range(20)]
+    order = order_of_halves(units, [0] * 10 + [1] * 10, 2, COST)
+    assert all({place < 10 for place in order[turn : turn + 2]} == {True, False} for turn in range(0, 20, 2))
 
 
 @given(SIZES.filter(any), st.integers(2, 4), st.randoms())
@@ -42,12 +55,29 @@ def test_a_plan_in_halves_has_every_element_once_and_one_owner_for_a_unit(sizes,
     planner = RoundPlanner(parameters, None)
     urgency = list(range(len(sizes)))
     random.shuffle(urgency)
-    plan = planner.plan(planner.profile([0.1 - 0.001 * place for place in urgency], urgency), COST, ranks)
-    assert len(plan.owners) == len(plan.units)
+    plan = planner.plan(planner.profile([0.1 - 0.001 * place for place in urgency], urgency), COST, HALVES, ranks)
+    assert len(plan.owners) == len(plan.units) * (plan.way == HALVES)
     elements = [0] * len(sizes)
     owner_of = {}
-    for unit, owner in zip(plan.units, plan.owners):
+    for unit, owner in zip(plan.units, plan.owners or [None] * len(plan.units)):
         for part in unit.slices:
             elements[part.gradient] += part.stop - part.start
             assert owner_of.setdefault(part.gradient, owner) == owner
     assert elements == sizes
+
+
+def test_a_gradient_that_is_most_of_all_bytes_leaves_nothing_to_halve():
+    planner = RoundPlanner([Parameter(str(index), size, 4, "float32") for index, size in enumerate([10**6, 10**7, 10**6])], None)
+    plan = planner.plan(planner.profile([0.2, 0.1, 0.0], [0, 1, 2]), COST, HALVES, 2)
+    assert (plan.way, plan.owners) == (TOGETHER, ())
+
+
+@given(st.lists(st.tuples(st.integers(1, 10**7), st.floats(0, 0.1)), min_size=1, max_size=30))
+def test_what_is_waited_for_together_travels_as_it_becomes_ready(drawn):
+    parameters = [Parameter(str(index), 4 * size, 4, "float32") for index, (size, _) in enumerate(drawn)]
+    planner = RoundPlanner(parameters, None)
+    urgency = list(range(len(drawn)))[::-1]
+    plan = planner.plan(planner.profile([ready for _, ready in drawn], urgency), COST, TOGETHER)
+    moments = [plan.units[unit].ready for unit in plan.order]
+    assert moments == sorted(moments)
+    assert plan.urgency == urgency  # of updates, which the next forward needs
