@@ -109,7 +109,8 @@ PARTS = {
     f"fifo{_SAME}:PROPHET_LEAD=640000": "no order",
     "prophet-icpp21": "the paper's rule",
 }
-RINGS = tuple(f"{model},ranks=2,rho=1,compute=0.15,rate=1Gbit,ready=steps" for model in ("resnet50_v1", "vgg16"))
+_RINGS = ("resnet50_v1,ranks=2,rho=1", "vgg16,ranks=2,rho=1", "resnet50_v1,ranks=2,rho=2")
+RINGS = (*(f"{cell},compute=0.15,rate=1Gbit,ready=steps" for cell in _RINGS), "real,ranks=2,rate=1Gbit")
 OVERLAP = "scheduled-clip:PROPHET_CLIPPING=overlap"
 DDP = ("ddp", "ddp-1MB", "ddp-4MB", "ddp-clip-4MB", "ddp-bf16-4MB", "scheduled", "scheduled-clip", OVERLAP, "scheduled-bf16")
 # Of full size, as far as two cores carry them: VGG-16 takes 40 s a job and more.
@@ -195,7 +196,7 @@ _FOUND = (
     Question(
         "pytorch",
         "with PyTorch: DistributedDataParallel as shipped, tuned, with clipping and with 16 bits, and ScheduledOptimizer?",
-        10,
+        20,
         "collectives",
         (*_cells(*RINGS), "--kinds", "device", *_methods(*DDP), *SOME),
         PYTORCH,
