@@ -83,7 +83,7 @@ class _Half(NamedTuple):
 
 def order_of_halves(units: Sequence[MergedUnit], owner_of: Sequence[Optional[int]], ranks: int, cost: CollectiveCost) -> List[int]:
     """The order in which all ranks start the halves of ``units``, each of this owner. Whenever an owner's link is free, the first half goes
-    that was ready first, and without one, the most urgent second half whose first half is over.
+    that was ready first. While no first half is ready, the most urgent second half goes whose first half is over.
 
     The first half of unit k is k. The second halves, of those that have an owner, have the next numbers in the order of the units. The last
     number stands for the exchange of norms, which comes once all first halves have started.
@@ -112,12 +112,13 @@ def order_of_halves(units: Sequence[MergedUnit], owner_of: Sequence[Optional[int
         while coming and (coming[0][0] <= now or not left and norms == math.inf):  # once the norms are known, all first halves are over
             half = heapq.heappop(coming)[1]
             heapq.heappush(waiting.setdefault((half.owner, half.first), []), half)
-        free = {link: links.free(*link) for link in waiting}
-        usable = [link for link, moment in free.items() if moment <= now]
+        # A second half takes a part of all other links, too. So none goes while a first half waits for its link.
+        allowed = [link for link in waiting if link[1]] or list(waiting)
+        usable = [link for link in allowed if links.free(*link) <= now]
         if not usable:
-            now = min([*free.values(), norms, *(moment for moment, _ in coming[:1])], default=now)
+            now = min([*(links.free(*link) for link in allowed), norms, *(moment for moment, _ in coming[:1])], default=now)
             continue
-        link = min(usable, key=lambda link: (not link[1], waiting[link][0]))
+        link = min(usable, key=lambda link: waiting[link][0])
         half = heapq.heappop(waiting[link])
         if not waiting[link]:
             del waiting[link]

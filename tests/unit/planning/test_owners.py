@@ -1,5 +1,6 @@
 """Rounds in two halves: who owns which gradient, and in which order the halves go."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -40,6 +41,16 @@ def test_each_half_has_its_turn_after_what_it_needs(drawn):
     for owner in range(RANKS):
         halves = [half for unit, half in second.items() if owner_of[unit] == owner and place[half] > place[norms]]
         assert [half for half in order if half in halves] == halves  # the most urgent first, as the next forward needs them
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_second_halves_hold_up_no_first_halves(ranks):
+    """With twice as many bytes as fit into backward, there is no time to spare in it."""
+    size, count = 10**6, 120
+    units = [MergedUnit(count - place, 0.5 * place * size / COST.rate, (), size, 0) for place in range(count)]
+    order = order_of_halves(units, [place % ranks for place in range(count)], ranks, COST)
+    last = max(place for place, number in enumerate(order) if number < count)
+    assert last < 1.1 * count
 
 
 def test_links_are_busy_in_both_directions():
