@@ -125,7 +125,7 @@ class Exchange:
 
     def _keep(self, tracked: Tracked) -> None:
         """Backward within ``no_sync``: the gradient stays here."""
-        if tracked.round == self.rounds.number and self.in_backward():  # its sum would not come before the end of the round
+        if tracked.round == self.rounds.number and (self.in_backward() or self.rounds.unused):  # its sum may wait for the round's end
             self.end_round()
         if tracked.stage == SUMMING:
             self.rounds.await_sum(tracked)
@@ -222,12 +222,13 @@ class Exchange:
                 if tracked.round == self.rounds.number:
                     raise CollectiveError(f"grad of {tracked.name!r} cannot be read during backward: other ranks may not have theirs yet")
                 return  # a hook of the program that comes before ours
-            if self.rounds.count < len(self.tracked):
+            if self.rounds.count < len(self.tracked) or self.rounds.unused:
                 self.end_round()
 
     def fill(self) -> None:
-        """If backward is over, contribute for the parameters that it has not reached: other ranks may have used them."""
-        if self.rounds.unused and self.in_backward() and in_no_pass():
+        """If backward is over, and may not have reached all parameters, so is the round: other ranks may have used them, and second halves
+        wait for all ranks' answers."""
+        if self.rounds.unused and self.rounds.count and in_no_pass():
             self.end_round()
 
     def lends(self, tracked: Tracked) -> bool:
@@ -282,9 +283,10 @@ class Exchange:
         """Return when all updates that ``step()`` has asked for are done."""
         with self.waiting.condition:
             self.say_ripe(self.tracked)
-        self.waiting.until(
-            lambda: all(tracked.update is None for tracked in self.tracked), lambda: "the gradients of " + self._first_pending()
-        )
+        self._await_updates(self.tracked)
+
+    def _await_updates(self, some: Sequence[Tracked]) -> None:
+        self.waiting.until(lambda: all(tracked.update is None for tracked in some), lambda: "the gradients of " + self._first_pending())
 
     def settle(self) -> None:
         """Return when no sum is under way, unless backward has begun and is to give more gradients."""
@@ -306,7 +308,10 @@ class Exchange:
     # -- step and zero_grad ------------------------------------------------------------------------------------------------
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one."""
+        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one.
+
+        Those by a tensor that the program has used are done on return, as it may write there.
+        """
         self.waiting.check()
         self.end_round()
         self.habits.step_begins(self.tracked)
@@ -327,6 +332,7 @@ class Exchange:
                 tracked.ask(update, gradient)
                 if tracked.update is not None and not tracked.unlanded:  # a signal's handler may have waited for it
                     self._ripe(tracked)
+        self._await_updates([tracked for tracked, gradient in members if gradient is not tracked.view])
         return bool(members)
 
     def _gradient_for_step(self, tracked: Tracked) -> Optional[torch.Tensor]:
