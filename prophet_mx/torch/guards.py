@@ -8,9 +8,9 @@ under way is plain and costs nothing. ``isinstance(p, nn.Parameter)`` holds at a
 Guards do not see C++ code that reads a parameter without being given it from Python. PyTorch's own such code, autograd's accumulation,
 finds ``grad`` empty while a sum is under way.
 
-A gradient that lies in the flat buffer is a :class:`GuardedGradient`. The next backward writes there, so the first use of it in Python
-gives it memory of its own, but for what hands on nothing of it, as clipping. A gradient that nobody uses costs nothing, as the flat buffer
-is used again.
+A gradient that lies in the flat buffer is a :class:`GuardedGradient` once the program has it. The next backward writes there, so the first
+use of it in Python gives it memory of its own, but for what hands on nothing of it, as clipping. A gradient that nobody uses costs nothing,
+as the flat buffer is used again.
 """
 
 import sys
@@ -118,11 +118,11 @@ def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     if special is not None and type(args[0]) is GuardedParameter:
         return special(*args)
     lent = _OF_LENT.get(func)
-    if lent is not None:
+    if lent is not None and len(args) > 1:
         result = lent(*args, **kwargs)
         if result is not NotImplemented:
             return result
-    if func in _LEAVES_NOTHING and _await_gradients(args, kwargs):
+    if args and func in _LEAVES_NOTHING and _await_gradients(args, kwargs):
         with plainly():
             return func(*args, **kwargs)
     if wait_for(args) + wait_for(kwargs.values()):
@@ -191,11 +191,11 @@ def _clips_by_norm(frame: Any) -> bool:
 # What clip_grad_norm_ does with gradients, which nothing else gets while they are lent.
 
 
-def _norm(gradient: Any, order: Any = None, *more: Any, **named: Any) -> Any:
+def _norm(gradient: Any, order: Any, *more: Any, **named: Any) -> Any:
     return NotImplemented if more or named else _norms([gradient], order, unpacked=True)
 
 
-def _norms(gradients: Sequence[Any], order: Any = None, *more: Any, unpacked: bool = False, **named: Any) -> Any:
+def _norms(gradients: Sequence[Any], order: Any, *more: Any, unpacked: bool = False, **named: Any) -> Any:
     if more or named or order != 2 or any(type(each) is not GuardedGradient for each in gradients):
         return NotImplemented
     found = [_watched[id(each)].lent_norm() for each in gradients]
@@ -207,7 +207,7 @@ def _multiply(gradient: Any, factor: Any, *more: Any, **named: Any) -> Any:
 
 
 def _multiply_all(gradients: Sequence[Any], factor: Any, *more: Any, **named: Any) -> Any:
-    single = isinstance(factor, float) or type(factor) is torch.Tensor and factor.dim() == 0
+    single = isinstance(factor, float) or type(factor) is torch.Tensor and factor.dim() == 0 and not factor.requires_grad
     if more or named or not single or any(type(each) is not GuardedGradient for each in gradients):
         return NotImplemented
     for each in gradients:

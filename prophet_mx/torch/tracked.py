@@ -128,10 +128,11 @@ class Tracked:
     def _go(self, what: str) -> None:
         self.stage = TRANSITIONS[what][self.stage]
         self.param.__class__ = _CLASSES[self.stage]
-        self._guard()
+        if self.stage == IDLE and self.param.grad is self.view:
+            self._guard()
 
     def _guard(self) -> None:
-        """The view is guarded again, if :meth:`read_grad` has given it bare."""
+        """The program gets the view. Until then, and again once nobody has it (:meth:`free`), it is a plain tensor."""
         if type(self.view) is torch.Tensor:
             guard_gradient(self.view, self)
 
@@ -303,16 +304,16 @@ class Tracked:
             if self.slot == CLEARED:
                 return None
             if self.gradient is self.view and not self.absent:
+                self._guard()
                 return self.view
             self.await_update()
             return self.param.grad
         if self.slot == HIDDEN:
             if clips and self._asked().lends(self):
+                self._guard()
                 return self.view
             self._asked().expose(self)
-        if clips:  # it keeps nothing, and works faster with plain tensors
-            unguard_gradient(self.view)
-        else:
+        if not clips:  # which keeps nothing, and works faster with plain tensors
             self._guard()
         with plainly():
             return self.param.grad
@@ -381,12 +382,12 @@ class Tracked:
             self.free()
             unguard_gradient(self.view)
         self.view, self.units, self.urgency = view, list(units), urgency
-        guard_gradient(view, self)
 
     def free(self) -> None:
         """The flat buffer may be written: what the program still holds of the last sum gets memory of its own."""
         if sys.getrefcount(self.view) > ALONE or self.param.grad is self.view:
             self.give_own_memory()
+        unguard_gradient(self.view)
 
     def give_own_memory(self) -> None:
         """What the program holds as this gradient becomes a plain tensor with memory of its own; the flat buffer gets another view, which
@@ -396,4 +397,3 @@ class Tracked:
             unguard_gradient(gradient)
             self.view = view_like(gradient, gradient, gradient.storage_offset())
             gradient.set_(gradient.clone(memory_format=torch.preserve_format))  # type: ignore[call-overload]
-            guard_gradient(self.view, self)

@@ -198,6 +198,29 @@ def drops(model, optimizer):
     next(model.parameters()).grad = None
 
 
+def calls_by_keyword(model, optimizer):
+    first = next(model.parameters())
+    yield torch.linalg.vector_norm(x=first.grad)
+    first.grad.mul_(other=0.5)
+    yield clipped(model)
+
+
+def multiplies_by_what_is_trained(model, optimizer):
+    scale = torch.tensor(0.5, requires_grad=True) * 1
+    next(model.parameters()).grad.mul_(scale)
+    next(model.parameters()).grad = next(model.parameters()).grad.detach()
+    yield clipped(model)
+
+
+def writes_after_step(model, optimizer):
+    held = [each.grad.detach() for each in model.parameters()]
+    yield clipped(model)
+    optimizer.step()
+    for each in held:
+        each.zero_()
+    optimizer.zero_grad()
+
+
 def clips_nothing(model, optimizer):
     yield None
 
@@ -236,6 +259,7 @@ def saves(model, optimizer):
 
 
 WAYS = [reads_before, reads_after, reads_one_after, holds, clips_twice, clips_parts, clips_other_norms, scales_first, scales_after]
+WAYS += [calls_by_keyword, multiplies_by_what_is_trained, writes_after_step]
 WAYS += [replaces, drops, clips_nothing, skips, zeroes, reads_weights, refuses, saves]
 
 
@@ -271,10 +295,12 @@ def test_what_is_read_after_clipping_stays(clipping):
         for batch in batches(2 * ITERATIONS, 4, 24):
             yield backward(forward, optimizer, batch)
             yield held
+            before = [each.grad for each in list(model.parameters())[::3]]
             yield clipped(model)
-            held = [each.grad for each in list(model.parameters())[::2]]
+            held = [each.detach() for each in before] + [each.view(-1) for each in before]
+            held += [each.grad for each in list(model.parameters())[1::3]]
             optimizer.step()
-            held += [each.grad for each in list(model.parameters())[1::2]]
+            held += [each.grad for each in list(model.parameters())[2::3]]
         expect_halves(method, clipping == "overlap")
 
     same(training, *overlapping(clipping))
@@ -318,6 +344,8 @@ def test_unused_parameters(clipping):
             optimizer.zero_grad()
             left_out = [[], [1, 2], [dist.get_rank()], [0]][number % 4]
             forward(batch, left_out).backward()
+            if number % 3 == 0:  # before a round is over in which this rank has used all
+                yield next(model.parameters()).grad
             yield clipped(model)
             optimizer.step()
         expect_halves(method, clipping == "overlap")
