@@ -196,7 +196,7 @@ _FOUND = (
     Question(
         "pytorch",
         "with PyTorch: DistributedDataParallel as shipped, tuned, with clipping and with 16 bits, and ScheduledOptimizer?",
-        20,
+        15,
         "collectives",
         (*_cells(*RINGS), "--kinds", "device", *_methods(*DDP), *SOME),
         PYTORCH,
