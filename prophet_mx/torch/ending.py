@@ -11,7 +11,7 @@ import logging
 import os
 import time
 import weakref
-from typing import Callable, List, NamedTuple, Tuple
+from typing import Callable, List, NamedTuple
 
 import torch.distributed as dist
 
@@ -93,19 +93,29 @@ def _end_dropped(parts: Parts) -> None:
     parts.take_down(1.0)
 
 
-# With its monitor, the process that made it, and what to call in a forked child.
-_open: "weakref.WeakKeyDictionary[Exchange, Tuple[Monitor, int, Callable[[], None]]]" = weakref.WeakKeyDictionary()
+class _Open(NamedTuple):
+    """What is not closed: its monitor, the process that made it, what to call in a forked child, and what calls :func:`dropped`."""
+
+    monitor: Monitor
+    pid: int
+    leave: Callable[[], None]
+    finalizer: weakref.finalize
+
+
+_open: "weakref.WeakKeyDictionary[Exchange, _Open]" = weakref.WeakKeyDictionary()
 _forking: List[Exchange] = []  # their locks are held
 
 
-def end_at_exit(exchange: Exchange, monitor: Monitor, leave: Callable[[], None]) -> None:
-    """End this with the process, unless :func:`ended` says that it has ended before. ``leave`` is called in a forked child."""
-    _open[exchange] = monitor, os.getpid(), leave
+def end_at_exit(exchange: Exchange, monitor: Monitor, leave: Callable[[], None], finalizer: weakref.finalize) -> None:
+    """End this with the process, unless :func:`ended` says that it has ended before. ``leave`` is called in a forked child. The
+    ``finalizer`` has nothing to do then: the interpreter drops the optimizer when modules have no names left."""
+    finalizer.atexit = False
+    _open[exchange] = _Open(monitor, os.getpid(), leave, finalizer)
 
 
 def others_open() -> bool:
     """Whether this process schedules anything else."""
-    return any(pid == os.getpid() for _, pid, _ in list(_open.values()))
+    return any(each.pid == os.getpid() for each in list(_open.values()))
 
 
 def ended(exchange: Exchange) -> None:
@@ -122,13 +132,14 @@ def wait_in_time(exchange: Exchange) -> None:
 
 @atexit.register
 def _at_exit() -> None:
-    for exchange, (monitor, pid, _) in list(_open.items()):
-        if pid != os.getpid():
+    for exchange, each in list(_open.items()):
+        if each.pid != os.getpid():
             continue
         wait_in_time(exchange)
         if not exchange.close(1.0):
             logger.warning("the process ends while other ranks have not answered")
-        monitor.close()
+        each.monitor.close()
+        each.finalizer.detach()
 
 
 def _before_fork() -> None:
@@ -158,9 +169,9 @@ def _after_fork_here() -> None:
 
 def _after_fork_in_child() -> None:
     _forking.clear()
-    for exchange, (_, _, leave) in list(_open.items()):
+    for exchange, each in list(_open.items()):
         exchange.leave()
-        leave()
+        each.leave()
     _open.clear()
 
 

@@ -123,8 +123,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._saving = optimizer.register_state_dict_pre_hook(_weakly(self._await_updates))
         self._parts = Parts(self._exchange, self._model, self._monitor, [self._group, self._control])
         self._finalizer = weakref.finalize(self, dropped, self._parts)
-        self._finalizer.atexit = False  # end_at_exit() sees to the end of the process
-        end_at_exit(self._exchange, self._monitor, _weakly(self._leave))
+        end_at_exit(self._exchange, self._monitor, _weakly(self._leave), self._finalizer)
         self._made = True
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
