@@ -6,6 +6,7 @@ An extension knows only those above it:
     drain       how many bytes of each link have drained, by what the kernel says of its connection
     timeline    what happened to every unit, and its text
     engine      MXNet's C functions, the driver of a scheduler, what is pushed onto MXNet's engine
+    norms       the norm of a gradient that is on several ranks
     alarm       the last word of a process that does not end
 
 An extension is a .pyx file of _ext/, with the files that it includes from the folder of its name. A .pxd file declares what other
@@ -61,5 +62,6 @@ from .engine import (  # noqa: F401
     load_mxnet,
     plain,
 )
+from .norms import SUMS, add_squares  # noqa: F401
 from .scheduler import Scheduler  # noqa: F401
 from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder  # noqa: F401
