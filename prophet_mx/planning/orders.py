@@ -24,7 +24,7 @@ for urgent units that are not ready yet, with one too high urgent units wait beh
 import heapq
 import math
 import re
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
 from .bound import finishing_order
 from .unit_sizes import CollectiveCost
@@ -59,8 +59,13 @@ def natural_places(names: Sequence[str]) -> List[int]:
     >>> natural_places(["conv0_weight", "conv10_weight", "conv2_weight"])
     [0, 2, 1]
     """
-    places = [0] * len(names)
-    for place, index in enumerate(sorted(range(len(names)), key=lambda index: _with_numbers(names[index]))):
+    return ranked([_with_numbers(name) for name in names])
+
+
+def ranked(keys: Sequence[Any]) -> List[int]:
+    """The place of each of these keys in their order."""
+    places = [0] * len(keys)
+    for place, index in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
         places[index] = place
     return places
 

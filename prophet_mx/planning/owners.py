@@ -4,7 +4,8 @@ The norm of all gradients is needed before the first update of an iteration that
 is transferred. In halves it is known after the first: each owner knows the norms of its own gradients, whole, and tells them to all. So the
 second half, as many bytes again, travels beside the next forward. What the link has to spare in backward it uses for second halves as well.
 
-A gradient that is larger than a rank's share would be most of what one link carries. All ranks reduce such a one together, at once.
+A gradient that is larger than a rank's share would be most of what one link carries. So each rank owns a part of it, and they find its norm
+one after the other (torch/norms.py). Where they cannot, all ranks reduce such a gradient together, at once.
 
 The norm waits for all first halves, so none of them is more urgent than another. They go as they become ready, and so that the links to all
 owners are busy. Second halves go as the next forward needs them.
@@ -15,7 +16,7 @@ import math
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from .unit_sizes import CollectiveCost
-from .units import MergedUnit
+from .units import MergedUnit, Slice
 
 # A unit whose turn it is keeps all others waiting until it is ready. So a second half goes early only if its first half is long over.
 LATENCY = 0.015  # seconds after the first half of a unit until the second may have its turn in backward
@@ -23,8 +24,8 @@ AT_THE_END = 0.005  # seconds that the link is busy with second halves while the
 
 
 def owners(sizes: Sequence[int], ready: Sequence[float], ranks: int) -> List[Optional[int]]:
-    """The owner of each gradient of so many bytes; None if all ranks reduce it. Of all that is ``ready`` (seconds) at any moment, the ranks
-    own about as much, so that links are busy in both directions.
+    """The owner of each gradient of so many bytes; None if it is larger than a rank's share. Of all that is ``ready`` (seconds) at any
+    moment, the ranks own about as much, so that links are busy in both directions.
 
     >>> owners([40, 10, 30, 20], [0.3, 0.2, 0.1, 0.0], 2), owners([90, 10, 10], [0.0, 0.0, 0.0], 2)
     ([0, 0, 1, 0], [None, 0, 1])
@@ -37,6 +38,15 @@ def owners(sizes: Sequence[int], ready: Sequence[float], ranks: int) -> List[Opt
             found[index] = owner = min(range(ranks), key=loads.__getitem__)
             loads[owner] += sizes[index]
     return found
+
+
+def owner_of_part(part: Slice, elements: int, ranks: int) -> int:
+    """The owner of a part of a gradient of so many elements that all ranks own: the first rank has the first parts.
+
+    >>> [owner_of_part(Slice(0, 10 * number, 10 * number + 10), 50, 2) for number in range(5)]
+    [0, 0, 1, 1, 1]
+    """
+    return (part.start + part.stop) * ranks // (2 * elements)
 
 
 class _Links:

@@ -1,12 +1,12 @@
 """The plan of a round of collectives: its units, and the order in which all ranks start them; when it is made, and when made anew. Pure."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import Times
-from .orders import static_order
-from .owners import order_of_halves, owners
-from .unit_sizes import CollectiveCost, collective_sizes, fixed_sizes
+from .orders import ranked, static_order
+from .owners import order_of_halves, owner_of_part, owners
+from .unit_sizes import CollectiveCost, UnitSizes, collective_sizes, fixed_sizes
 from .units import Member, MergedUnit, partition
 
 DRIFT = 0.1  # of backward's time, by which most gradients become ready earlier or later: the profile is another
@@ -18,16 +18,23 @@ GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 
 # How sums travel: some before others, as the next forward needs them; or as gradients become ready, as the program waits for all before
 # step(); or in halves (owners.py), as it waits there for the norm of all.
-URGENT, TOGETHER, HALVES = WAYS = ("urgent", "together", "halves")
+URGENT, TOGETHER, HALVES = "urgent", "together", "halves"
 
 
 class Parameter(NamedTuple):
-    """A parameter's name, the bytes of its gradient and of an element, and what gradients must have in common to share a unit."""
+    """A parameter's name, the bytes of its gradient and of an element, and what gradients must have in common to share a unit. ``parts``:
+    whether the ranks can find its norm if each has a part of it."""
 
     name: str
     bytes: int
     itemsize: int
     kind: Any
+    parts: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Of its gradient."""
+        return self.bytes // self.itemsize
 
 
 class RoundPlan(NamedTuple):
@@ -38,8 +45,8 @@ class RoundPlan(NamedTuple):
     urgency: List[int]  # of each parameter; 0 is needed first by the next forward
     cost: Optional[CollectiveCost] = None  # of a collective, None before it is measured
     profile: Optional[GradientProfile] = None  # that the plan was made of, in the order of forward; None before there is one
-    owners: Sequence[Optional[int]] = ()  # of a round in halves: which rank owns each unit's gradients, None for all ranks
-    way: str = URGENT  # one of WAYS
+    owners: Sequence[Optional[int]] = ()  # of a round in halves: which rank owns each unit, None for all ranks
+    way: str = URGENT  # or TOGETHER, or HALVES
 
     def steps(self) -> Dict[str, int]:
         """The step in which each parameter's gradient becomes ready, by name; empty before there is a profile."""
@@ -75,24 +82,36 @@ class RoundPlanner:
         units = partition(self._members(urgency, [0.0] * len(urgency)), fixed_sizes(unit), GUESS.rate)
         return RoundPlan(units, list(range(len(units)))[::-1], urgency)
 
-    def plan(self, profile: GradientProfile, cost: CollectiveCost, way: str = URGENT, ranks: int = 0) -> RoundPlan:
-        """The plan for a profile of all parameters and for a cost, in one of WAYS; for HALVES, of so many ``ranks``. It is TOGETHER instead
-        where little would travel in halves."""
+    def plan(self, profile: GradientProfile, cost: CollectiveCost, way: str = URGENT, ranks: int = 0, divide: bool = True) -> RoundPlan:
+        """The plan for a profile of all parameters and for a cost, in this ``way``. For HALVES: of so many ``ranks``, and whether these
+        ``divide`` gradients that have parts. It is TOGETHER instead where little would travel in halves."""
         self.cost = cost
         places = {gradient.name: place for place, gradient in enumerate(profile.gradients)}
         urgency, ready = [places[each.name] for each in self._parameters], self._by_parameter(profile)
         sizes = fixed_sizes(self._unit) if self._unit else collective_sizes(cost, max(ready))
-        if way != HALVES:
-            units = partition(self._members(urgency if way == URGENT else _ranked(list(zip(ready, urgency))), ready), sizes, cost.rate)
-            return RoundPlan(units, static_order(units, cost), urgency, cost, profile, way=way)
+        if way == HALVES:
+            units, owned = self._units_of_owners(urgency, ready, sizes, cost.rate, ranks, divide)
+            halved = sum(unit.bytes for unit, owner in zip(units, owned) if owner is not None)
+            if halved >= LEAST_OWNED * sum(unit.bytes for unit in units):
+                return RoundPlan(units, order_of_halves(units, owned, ranks, cost), urgency, cost, profile, owned, way)
+            way = TOGETHER
+        units = partition(self._members(urgency if way == URGENT else ranked(list(zip(ready, urgency))), ready), sizes, cost.rate)
+        return RoundPlan(units, static_order(units, cost), urgency, cost, profile, way=way)
+
+    def _units_of_owners(
+        self, urgency: Sequence[int], ready: Sequence[float], sizes: UnitSizes, rate: float, ranks: int, divide: bool
+    ) -> Tuple[List[MergedUnit], List[Optional[int]]]:
+        """The units of a round in halves, and the owner of each. What one rank owns shares no unit with what another owns, and a gradient
+        with several owners shares none at all."""
         owned = owners([each.bytes for each in self._parameters], ready, ranks)
-        mine = sum(each.bytes for each, owner in zip(self._parameters, owned) if owner is not None)
-        if mine < LEAST_OWNED * sum(each.bytes for each in self._parameters):
-            return self.plan(profile, cost, TOGETHER)
-        units = partition(self._members(urgency, ready, owned), sizes, cost.rate)
-        by_unit = [owned[unit.slices[0].gradient] for unit in units]
-        order = order_of_halves(units, by_unit, ranks, cost)
-        return RoundPlan(units, order, urgency, cost, profile, by_unit, way)
+        divided = [divide and each.parts and owner is None for each, owner in zip(self._parameters, owned)]
+        alone = [(owner, index if parts else None) for index, (owner, parts) in enumerate(zip(owned, divided))]
+        units = partition(self._members(urgency, ready, alone), sizes, rate)
+        first = [unit.slices[0] for unit in units]
+        return units, [
+            owner_of_part(part, self._parameters[part.gradient].elements, ranks) if divided[part.gradient] else owned[part.gradient]
+            for part in first
+        ]
 
     def resume(self, profile: GradientProfile, cost: CollectiveCost) -> RoundPlan:
         """The plan for the profile of an earlier job, from which drift counts."""
@@ -136,12 +155,12 @@ class RoundPlanner:
         self.cost = self._measured._replace(rate=taken)
         return True
 
-    def _members(self, urgency: Sequence[int], ready: Sequence[float], owned: Sequence[Optional[int]] = ()) -> List[Member]:
-        """``owned``: whose gradients these are, as those of two owners share no unit."""
+    def _members(self, urgency: Sequence[int], ready: Sequence[float], alone: Sequence[Any] = ()) -> List[Member]:
+        """``alone``: what else gradients must have in common to share a unit."""
         kinds: Dict[Any, int] = {}
         return [
-            Member(each.bytes, each.itemsize, kinds.setdefault((each.kind, owner), len(kinds)), place, moment)
-            for each, place, moment, owner in zip(self._parameters, urgency, ready, owned or [None] * len(urgency))
+            Member(each.bytes, each.itemsize, kinds.setdefault((each.kind, more), len(kinds)), place, moment)
+            for each, place, moment, more in zip(self._parameters, urgency, ready, alone or [None] * len(urgency))
         ]
 
     def _profile(self, order: Sequence[int], samples: Sequence[Times]) -> GradientProfile:
@@ -151,11 +170,3 @@ class RoundPlanner:
     def _by_parameter(self, profile: GradientProfile) -> List[float]:
         ready = dict(zip((gradient.name for gradient in profile.gradients), profile.ready_times()))
         return [ready[each.name] for each in self._parameters]
-
-
-def _ranked(keys: Sequence[Any]) -> List[int]:
-    """The place of each of these keys in their order."""
-    places = [0] * len(keys)
-    for place, index in enumerate(sorted(range(len(keys)), key=keys.__getitem__)):
-        places[index] = place
-    return places

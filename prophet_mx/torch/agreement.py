@@ -24,6 +24,7 @@ from ..profiling.steps import Times
 from ..quantities import format_rate
 from .exchange import Exchange
 from .habits import Habits
+from .norms import divisible, has_parts
 from .strategies import ANY_ORDER, OUTSTANDING, Strategy, backend_for
 from .streams import streams_of
 from .tracked import Tracked
@@ -154,9 +155,10 @@ class Planning:
         kinds = {each.param.dtype.is_complex or each.param.device.type != "cpu" for each in tracked}
         able = kinds == {False} and backend_for(self._device, group) == ANY_ORDER and group.size() > 1
         self._can_halve = able and config.clipping == "overlap"
+        self._divides = self._can_halve and divisible()
         wire = [strategy.itemsize(each.param.dtype) for each in tracked]
         parameters = [
-            Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device))
+            Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device), has_parts(each.param))
             for each, itemsize in zip(tracked, wire)
         ]
         self._planner = RoundPlanner(parameters, config.unit)
@@ -174,18 +176,21 @@ class Planning:
 
     def way(self, habits: Habits) -> str:
         """How gradients are to travel, by what this rank's program does with them."""
+        if self._way == HALVES and habits.waits:  # it reads all of them after clipping as well
+            self._can_halve = False
         return HALVES if habits.clips and self._can_halve else TOGETHER if habits.waits else URGENT
 
     def learn(self, samples: Sequence[Times], urgency: Sequence[int], way: str) -> RoundPlan:
         """The plan for ready times of some iterations, and for the parameters' places in the order in which forward needs them."""
         self._measure()
         every: List[Any] = [None] * self._group.size()
-        mine = self._planner.ready_times(samples), urgency, self._planner.cost, way
+        mine = self._divides, self._planner.ready_times(samples), urgency, self._planner.cost, way
         dist.all_gather_object(every, mine, group=self._group)
         # A collective starts when its gradients are ready on all ranks. All else is as rank 0 has it.
-        ready = [max(times) for times in zip(*(ready for ready, *_ in every))]
-        _, places, cost, self._way = every[0]
-        return _logged(self._planner.plan(self._planner.profile(ready, places), cost, self._way, self._group.size()))
+        ready = [max(times) for times in zip(*(ready for _, ready, *_ in every))]
+        divide = all(divides for divides, *_ in every)
+        _, _, places, cost, self._way = every[0]
+        return _logged(self._planner.plan(self._planner.profile(ready, places), cost, self._way, self._group.size(), divide))
 
     def drifted(self, samples: Sequence[Times], rate: Optional[float], way: str, control: dist.ProcessGroup) -> bool:
         """Whether rank 0's numbers (:meth:`RoundPlanner.drifted`), or what it does with gradients, are no longer those of the plan.

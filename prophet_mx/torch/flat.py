@@ -1,34 +1,32 @@
 """The flat buffers: memory in which each unit, and each parameter's gradient, is one contiguous range; and who else uses that memory."""
 
 import sys
-from typing import List, Optional, Sequence, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 
+from ..planning.units import MergedUnit
 
-def lay_out(
-    units: Sequence[Sequence[Tuple[int, int, int]]], params: List[torch.Tensor], owners: Sequence[Optional[int]] = ()
-) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
-    """Flat buffers for units of one or more dtypes, devices and ``owners``: a tensor per unit, and a view per parameter.
 
-    ``units`` are lists of (parameter, start, stop), in elements. Slices of one dtype, device and owner lie one after the other in the
-    order of the list, so that each unit and each parameter is a contiguous range. A view has the shape and the strides of its parameter, so
-    that the elements of both lie in the same order.
+def lay_out(units: Sequence[MergedUnit], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
+    """Flat buffers, one for each kind of ``units``: a tensor per unit, and a view per parameter.
+
+    Slices of one kind lie one after the other in the order of the list, so that each unit and each parameter is a contiguous range. Their
+    parameters have one dtype and one device. A view has the shape and the strides of its parameter, so that the elements of both lie in the
+    same order.
     """
-    kinds = [
-        (params[slices[0][0]].dtype, params[slices[0][0]].device, owner) for slices, owner in zip(units, owners or [None] * len(units))
-    ]
-    sizes = [sum(stop - start for _, start, stop in slices) for slices in units]
-    used = dict.fromkeys(kinds, 0)
-    total = {kind: sum(size for size, each in zip(sizes, kinds) if each == kind) for kind in used}
-    flats = {kind: torch.zeros(size, dtype=kind[0], device=kind[1]) for kind, size in total.items()}
+    sizes = [sum(stop - start for _, start, stop in unit.slices) for unit in units]
+    first = {unit.kind: params[unit.slices[0].gradient] for unit in units}
+    total = {kind: sum(size for size, unit in zip(sizes, units) if unit.kind == kind) for kind in first}
+    flats = {kind: torch.zeros(total[kind], dtype=param.dtype, device=param.device) for kind, param in first.items()}
+    used = dict.fromkeys(flats, 0)
     ranges, views = [], list(params)
-    for slices, kind, size in zip(units, kinds, sizes):
-        ranges.append(flats[kind].narrow(0, used[kind], size))
-        for index, start, stop in slices:
+    for unit, size in zip(units, sizes):
+        ranges.append(flats[unit.kind].narrow(0, used[unit.kind], size))
+        for index, start, stop in unit.slices:
             if start == 0:
-                views[index] = _shaped(flats[kind], used[kind], params[index])
-            used[kind] += stop - start
+                views[index] = _shaped(flats[unit.kind], used[unit.kind], params[index])
+            used[unit.kind] += stop - start
     return ranges, views
 
 

@@ -9,16 +9,17 @@ The order of collectives, which is the same on all ranks, within each group and,
 2. The caller's thread uses this group at the beginning, and where ranks agree on another plan. It has waited until nothing is under way
    on this rank (``Exchange.finish``), and no unit is ready before the next backward.
 3. DistributedDataParallel uses its own group only while it is tried (trial.py). Before and afterwards the same holds. Otherwise it leaves
-   the gradients to the schedule, and the buffers to 4 if its backend is not gloo.
-4. What travels beside gradients (buffers, rank 0's decisions, times) has a group of gloo (``strategies.ANY_ORDER``), whatever carries the
+   the gradients to the schedule, and the buffers to 5 if its backend is not gloo.
+4. Norms have a group of their own as well, of gloo. The thread ``reduce`` starts its collectives, in the plan's order.
+5. What travels beside gradients (buffers, rank 0's decisions, times) has a group of gloo (``strategies.ANY_ORDER``), whatever carries the
    gradients. Only the caller's thread starts it, in the program's order. Gloo's groups need no common order: each has connections and
    threads of its own.
-5. No waits form a circle: a caller's thread has contributed all gradients of a backward before it waits for another rank's caller. So
+6. No waits form a circle: a caller's thread has contributed all gradients of a backward before it waits for another rank's caller. So
    sums wait for no caller.
-6. What else would travel beside gradients is refused (``refusals.check_order``), or is the program's own, which calls ``synchronize()``
+7. What else would travel beside gradients is refused (``refusals.check_order``), or is the program's own, which calls ``synchronize()``
    before.
 
-tests/pytorch/test_order.py checks 1 to 4 by a backend that notes what each rank starts.
+tests/pytorch/test_order.py checks 1 to 5 by a backend that notes what each rank starts.
 """
 
 import contextlib

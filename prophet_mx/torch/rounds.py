@@ -7,9 +7,10 @@ between rounds. :class:`~prophet_mx.torch.reducer.Reducer` starts the collective
 In a round *in halves* (planning/owners.py) most units take two collectives, of which the first brings the sum to one rank only.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+import torch.distributed as dist
 
 from ..errors import CollectiveError
 from ..monitoring.rounds import RoundCounters, UnitFacts
@@ -37,6 +38,7 @@ class Channel(NamedTuple):
     traffic : is told what happens to each unit.
     streams : those of the accelerator that the parameters are on, None for the CPU.
     unused : whether some parameters may have no gradient in a round (``find_unused_parameters``).
+    another_group : makes a group of gloo with the same ranks, on all of them at once.
     """
 
     strategy: AllReduce
@@ -44,6 +46,7 @@ class Channel(NamedTuple):
     traffic: RoundCounters
     streams: Optional[Streams]
     unused: bool
+    another_group: Callable[[], dist.ProcessGroup]
 
 
 class Rounds:
@@ -60,11 +63,12 @@ class Rounds:
     def __init__(self, tracked: List[Tracked], channel: Channel, summed: Callable[[Tracked], None], owner: Owner) -> None:
         self.tracked = tracked
         self.number = self.count = 0  # the round, and the parameters that have contributed to it
-        self._strategy, self._waiting, self._traffic, self._streams, self.unused = channel
+        self._strategy, self._waiting, self._traffic, self._streams, self.unused, self._another_group = channel
         self._summed, self._owner = summed, owner
         self._absent: List[Tracked] = []  # those that wait for the answers under way
         self._answered = True  # no answers are under way: _absent and _used may change
         self.norms: Optional[Norms] = None  # of a round in halves
+        self._norms_group: Optional[dist.ProcessGroup] = None  # in that of the gradients, norms would wait for second halves under way
         self._used = torch.zeros(0)  # the ranks' answers
         self._tags = 0  # of halves, in all plans so far
         self._reducer: Optional[Reducer] = None
@@ -75,7 +79,7 @@ class Rounds:
             self._reducer.stop(60.0)
         units, order = [unit.slices for unit in plan.units], list(plan.order)
         params = [tracked.param for tracked in self.tracked]
-        ranges, views = lay_out(units, [param.detach() for param in params], plan.owners)
+        ranges, views = lay_out(plan.units, [param.detach() for param in params])
         self._members: List[List[Tracked]] = [[self.tracked[index] for index, _, _ in slices] for slices in units]
         places: List[List[int]] = [[] for _ in self.tracked]
         for unit, members in enumerate(self._members):
@@ -86,16 +90,18 @@ class Rounds:
         self._missing = [len(members) for members in self._members]
         strategies: List[Strategy] = [self._strategy] * len(units)
         self._second: Dict[int, int] = {}  # by unit: the number of its second half
-        self.norms, self._norms_unit, self._answers_unit = None, -1, -1
+        self._steps = range(0)  # the numbers of those to the norms
+        self.norms, self._answers_unit = None, -1
         if plan.owners:
             ranges, strategies = self._in_halves(plan, ranges)
+            order = [step for number in order for step in (self._steps if number == self._steps[0] else [number])]
         self._units_of_second = {half: unit for unit, half in self._second.items()}
         facts = self._facts(plan.steps(), ranges, strategies)
         if self.unused:
             self._used = torch.zeros(len(params), dtype=torch.int32, device=params[0].device)
             self._answers_unit = len(ranges)
             # Before the norms: who clips asks first which parameters were used.
-            order.insert(order.index(self._norms_unit) if plan.owners else len(order), self._answers_unit)
+            order.insert(order.index(self._steps[0]) if plan.owners else len(order), self._answers_unit)
             ranges, strategies = [*ranges, self._used], [*strategies, self._strategy]
             facts.append(UnitFacts((), self._used.nbytes, len(params), -1))
         self._traffic.plan(facts, plan.cost.rate if plan.cost else 0.0)
@@ -125,16 +131,20 @@ class Rounds:
                 half = FromOwner(self._strategy, owner, base + self._second[unit])
                 strategies[unit] = ToOwner(self._strategy, owner, base + unit, half)
                 second.append(half)
-        owners: List[Optional[int]] = [None] * len(self.tracked)
-        for members, owner in zip(self._members, plan.owners):
-            for tracked in members:
-                owners[tracked.index] = owner
-        self._unsummed = [len(tracked.units) for tracked in self.tracked]
-        self.norms, self._norms_unit = Norms(self.tracked, owners, group.rank(), group.size()), len(ranges) + len(second)
-        return [*ranges, *(ranges[unit] for unit in self._second), self.norms.unit], [*strategies, *second, AllReduce(group)]
+        self._sums_here = [owner in (None, group.rank()) for owner in plan.owners]  # by unit
+        self._units_here = [sum(self._sums_here[unit] for unit in tracked.units) for tracked in self.tracked]
+        self._unsummed = list(self._units_here)  # those that are to come, by parameter
+        if self._norms_group is None:
+            with self._waiting.blocked("the other ranks, before they exchange norms"):
+                self._norms_group = self._another_group()
+        self.norms = Norms(plan, ranges, [tracked.param.numel() for tracked in self.tracked], self._norms_group)
+        every = [*ranges, *(ranges[unit] for unit in self._second)]
+        self._steps = range(len(every), len(every) + len(self.norms.units))
+        return [*every, *self.norms.units], [*strategies, *second, *self.norms.strategies]
 
     def _facts(self, steps: Dict[str, int], ranges: List[torch.Tensor], strategies: List[Strategy]) -> List[UnitFacts]:
-        members = [*self._members, *(self._members[unit] for unit in self._second), []]
+        members = [*self._members, *(self._members[unit] for unit in self._second)]
+        members += [[]] * (len(ranges) - len(members))  # the norms
         return [
             UnitFacts(
                 tuple(each.index for each in some),
@@ -190,9 +200,14 @@ class Rounds:
     def _begin_norms(self, norms: Norms) -> None:
         self.await_norms()
         with self._waiting.condition:
-            norms.begin()
-        if not norms.mine and self._reducer is not None:
-            self._reducer.ready(self._norms_unit)  # there is nothing to wait for on this rank
+            steps = norms.begin()
+        self._go(steps)  # for these there is nothing to wait for on this rank
+
+    def _go(self, steps: Sequence[int]) -> None:
+        """These steps on the way to the norms may go."""
+        assert self._reducer is not None
+        for step in steps:
+            self._reducer.ready(self._steps[step])
 
     def begin(self) -> None:
         """A round begins, in which some parameters may have no gradient here and still get one from other ranks."""
@@ -274,13 +289,12 @@ class Rounds:
             self._summed_here(unit, self.norms)
             if unit in self._second:
                 return
+        if self.norms is not None and unit in self._steps:
+            self._go(self.norms.landed(unit - self._steps[0]))
         with self._waiting.condition:
-            if unit == self._norms_unit:
-                assert self.norms is not None
-                self.norms.exchanged()
-            elif unit == self._answers_unit:
+            if unit == self._answers_unit:
                 self._answers_landed(self._used.tolist())
-            else:
+            elif unit not in self._steps:
                 unit = unit if unit < len(self._members) else self._units_of_second[unit]
                 self._missing[unit] = len(self._members[unit])
                 for tracked in self._members[unit]:
@@ -299,11 +313,10 @@ class Rounds:
         assert self._reducer is not None
         if unit in self._second:
             self._reducer.ready(self._second[unit])
-        for tracked in self._members[unit]:
+        for tracked in self._members[unit] if self._sums_here[unit] else ():
             self._unsummed[tracked.index] -= 1
             if not self._unsummed[tracked.index]:
-                self._unsummed[tracked.index] = len(tracked.units)
+                self._unsummed[tracked.index] = self._units_here[tracked.index]
                 with plainly():
-                    last = norms.note(tracked)
-                if last:
-                    self._reducer.ready(self._norms_unit)
+                    steps = norms.note(tracked)
+                self._go(steps)

@@ -380,7 +380,6 @@ class Tracked:
         """Its range in new flat buffers, the units that it is in, and its urgency, as a plan has them. Nothing is under way."""
         if self.view is not self.param:
             self.free()
-            unguard_gradient(self.view)
         self.view, self.units, self.urgency = view, list(units), urgency
 
     def free(self) -> None:

@@ -60,27 +60,49 @@ def test_links_are_busy_in_both_directions():
     assert all({place < 10 for place in order[turn : turn + 2]} == {True, False} for turn in range(0, 20, 2))
 
 
-@given(SIZES.filter(any), st.integers(2, 4), st.randoms())
-def test_a_plan_in_halves_has_every_element_once_and_one_owner_for_a_unit(sizes, ranks, random):
-    parameters = [Parameter(str(index), 4 * size, 4, "float32") for index, size in enumerate(sizes)]
+@given(SIZES.filter(any), st.integers(2, 4), st.booleans(), st.booleans(), st.randoms())
+def test_a_plan_in_halves_has_every_element_once_and_one_owner_for_a_unit(sizes, ranks, parts, divide, random):
+    parameters = [Parameter(str(index), 4 * size, 4, "float32", parts) for index, size in enumerate(sizes)]
     planner = RoundPlanner(parameters, None)
     urgency = list(range(len(sizes)))
     random.shuffle(urgency)
-    plan = planner.plan(planner.profile([0.1 - 0.001 * place for place in urgency], urgency), COST, HALVES, ranks)
+    profile = planner.profile([0.1 - 0.001 * place for place in urgency], urgency)
+    plan = planner.plan(profile, COST, HALVES, ranks, divide)
     assert len(plan.owners) == len(plan.units) * (plan.way == HALVES)
     elements = [0] * len(sizes)
-    owner_of = {}
+    owners_of = [[] for _ in sizes]
     for unit, owner in zip(plan.units, plan.owners or [None] * len(plan.units)):
         for part in unit.slices:
-            elements[part.gradient] += part.stop - part.start
-            assert owner_of.setdefault(part.gradient, owner) == owner
+            assert part.start == elements[part.gradient]
+            elements[part.gradient] = part.stop
+            owners_of[part.gradient].append(owner)
     assert elements == sizes
+    for size, some in zip(sizes, owners_of):
+        if parts and divide and size * ranks > sum(sizes):  # the ranks add up squares one after the other
+            assert some == sorted(some) and len(plan.units) >= len(some) and None not in some
+        else:
+            assert len(set(some)) <= 1
 
 
-def test_a_gradient_that_is_most_of_all_bytes_leaves_nothing_to_halve():
-    planner = RoundPlanner([Parameter(str(index), size, 4, "float32") for index, size in enumerate([10**6, 10**7, 10**6])], None)
-    plan = planner.plan(planner.profile([0.2, 0.1, 0.0], [0, 1, 2]), COST, HALVES, 2)
+LARGE = [10**6, 10**7, 10**6]
+
+
+def plan_of_large(parts, ranks=2):
+    planner = RoundPlanner([Parameter(str(index), size, 4, "float32", parts) for index, size in enumerate(LARGE)], None)
+    return planner.plan(planner.profile([0.2, 0.1, 0.0], [0, 1, 2]), COST, HALVES, ranks)
+
+
+def test_a_gradient_that_is_most_of_all_bytes_and_has_no_parts_leaves_nothing_to_halve():
+    plan = plan_of_large(parts=False)
     assert (plan.way, plan.owners) == (TOGETHER, ())
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_a_gradient_that_is_most_of_all_bytes_is_shared_out_evenly(ranks):
+    plan = plan_of_large(parts=True, ranks=ranks)
+    assert plan.way == HALVES
+    loads = [sum(unit.bytes for unit, owner in zip(plan.units, plan.owners) if owner == rank) for rank in range(ranks)]
+    assert max(loads) - min(loads) <= max(*LARGE[::2], 2 * max(unit.bytes for unit in plan.units))
 
 
 @given(st.lists(st.tuples(st.integers(1, 10**7), st.floats(0, 0.1)), min_size=1, max_size=30))
