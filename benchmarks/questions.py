@@ -27,10 +27,14 @@ _COMPARISON = (
     *(f":(exclude)benchmarks/comparison/{name}.py" for name in ("metadata", "results", "tables")),
 )
 # What only collectives need.
-_COLLECTIVES = tuple(f":(exclude)prophet_mx/{path}" for path in ("torch", "planning/rounds.py", "planning/owners.py"))
+_COLLECTIVES = (
+    *(f":(exclude)prophet_mx/{path}" for path in ("torch", "planning/rounds.py", "planning/owners.py")),
+    ":(exclude)_ext/prophet_mx/_core/norms.pyx",
+)
 MXNET = ("_ext", "prophet_mx", *_EXCLUDED, *_COLLECTIVES, *_COMPARISON, "benchmarks/run.py")
 PYTORCH = (
     "prophet_mx",
+    "_ext/prophet_mx/_core/norms.pyx",
     *_EXCLUDED,
     ":(exclude)prophet_mx/mxnet",
     *_COMPARISON,
@@ -111,8 +115,8 @@ PARTS = {
 }
 _RINGS = ("resnet50_v1,ranks=2,rho=1", "vgg16,ranks=2,rho=1", "resnet50_v1,ranks=2,rho=2")
 RINGS = (*(f"{cell},compute=0.15,rate=1Gbit,ready=steps" for cell in _RINGS), "real,ranks=2,rate=1Gbit")
-OVERLAP = "scheduled-clip:PROPHET_CLIPPING=overlap"
-DDP = ("ddp", "ddp-1MB", "ddp-4MB", "ddp-clip-4MB", "ddp-bf16-4MB", "scheduled", "scheduled-clip", OVERLAP, "scheduled-bf16")
+WAITING = "scheduled-clip:PROPHET_CLIPPING=wait"
+DDP = ("ddp", "ddp-1MB", "ddp-4MB", "ddp-clip-4MB", "ddp-bf16-4MB", "scheduled", "scheduled-clip", WAITING, "scheduled-bf16")
 # Of full size, as far as two cores carry them: VGG-16 takes 40 s a job and more.
 FULL_SIZE = ("resnet50_v1,batch=128,device=v100,script=gluon,rate=4Gbit", "bert_6_384,batch=256,device=v100,script=transformer,rate=5Gbit")
 PAPER = tuple(f"{model},batch=64,device=m60,script=gluon,rate=2Gbit" for model in ("resnet50_v1", "inceptionv3"))
@@ -200,7 +204,7 @@ _FOUND = (
         "collectives",
         (*_cells(*RINGS), "--kinds", "device", *_methods(*DDP), *SOME),
         PYTORCH,
-        {OVERLAP: "scheduled-clip, overlap"},
+        {WAITING: "scheduled-clip, wait"},
         needs="torch",
     ),
     Question(

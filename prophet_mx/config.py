@@ -21,7 +21,7 @@ COMPRESSED = ("bf16", "fp16")
 PYTORCH_ONLY = {  # settings that have no effect with MXNet: what is allowed there, and why no more
     "compress": ("'off'; use set_gradient_compression()", " for MXNet"),
     "fallback": ("'auto'", ", as it has no effect with MXNet"),
-    "clipping": ("'wait'", ", as it has no effect with MXNet"),
+    "clipping": ("'overlap'", ", as it has no effect with MXNet"),
 }
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -152,7 +152,7 @@ class Config:
     )
     warmup: int = _setting(3, _count(1, 1000), "a whole number from 1 to 1000 (iterations)")
     compress: Optional[str] = _setting(None, _off(_choice(*COMPRESSED)), "'off', " + ", ".join(COMPRESSED))
-    clipping: str = _setting("wait", _choice("wait", "overlap"), "'wait' (for all sums), or 'overlap' (sums travel in halves)")
+    clipping: str = _setting("overlap", _choice("overlap", "wait"), "'overlap' (sums travel in halves), or 'wait' (for all sums)")
     fallback: str = _setting("auto", _choice("auto", "off"), "'auto' (as the first hundred iterations show), or 'off'")
     log_level: Optional[str] = _setting(
         None, _auto(_choice(*LOG_LEVELS)), "'auto' (as the program sets up logging), or one of " + ", ".join(LOG_LEVELS)

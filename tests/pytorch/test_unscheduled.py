@@ -24,8 +24,8 @@ def net():
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH))
 
 
-def scheduled(model, optimizer=None):
-    return ScheduledOptimizer(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1), warmup=WARMUP, unit=UNIT)
+def scheduled(model, optimizer=None, **options):
+    return ScheduledOptimizer(model, optimizer or torch.optim.SGD(model.parameters(), lr=0.1), warmup=WARMUP, unit=UNIT, **options)
 
 
 class Whole(torch.optim.SGD):
@@ -71,7 +71,8 @@ def directly(model, optimizer, batch):
 
 WAYS = {
     "plain": (plain, None, None),
-    "clipped": (clipped, None, "gradients were read before step"),
+    "clipped": (clipped, None, None),
+    "clipped, wait": (clipped, None, "gradients were read before step"),
     "clipped by another norm": (clipped_by_another_norm, None, "gradients were read before step"),
     "averaged": (averaged, None, "weights were read between step"),
     "synchronized": (synchronized, None, "weights were read between step"),
@@ -86,7 +87,7 @@ def test_a_reason_is_said_once_and_listed(way):
     iteration, make, reason = WAYS[way]
     model = net()
     with Lines(logging.WARNING) as lines:
-        optimizer = scheduled(model, make and make(model))
+        optimizer = scheduled(model, make and make(model), clipping="wait" if "wait" in way else "overlap")
         for batch in batches(2 * ITERATIONS, 4, WIDTH):
             iteration(model, optimizer, batch)
         reasons = optimizer.stats()["unscheduled"]

@@ -27,7 +27,7 @@ def test_a_local_store_passes_through_and_says_so_once(caplog):
     "setting, value, words",
     [
         ("compress", "bf16", "compress='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"),
-        ("clipping", "overlap", "clipping='overlap' is not allowed, as it has no effect with MXNet; allowed: 'wait'"),
+        ("clipping", "wait", "clipping='wait' is not allowed, as it has no effect with MXNet; allowed: 'overlap'"),
         ("fallback", "off", "fallback='off' is not allowed, as it has no effect with MXNet; allowed: 'auto'"),
     ],
 )
