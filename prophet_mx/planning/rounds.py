@@ -95,6 +95,8 @@ class RoundPlanner:
             if halved >= LEAST_OWNED * sum(unit.bytes for unit in units):
                 return RoundPlan(units, order_of_halves(units, owned, ranks, cost), urgency, cost, profile, owned, way)
             way = TOGETHER
+        if way == TOGETHER:
+            sizes = fixed_sizes(sizes.most)
         units = partition(self._members(urgency if way == URGENT else ranked(list(zip(ready, urgency))), ready), sizes, cost.rate)
         return RoundPlan(units, static_order(units, cost), urgency, cost, profile, way=way)
 

@@ -11,7 +11,7 @@ from ..errors import CollectiveError
 from ..planning.rounds import RoundPlan
 from . import refusals
 from .guards import plainly
-from .habits import Habits
+from .habits import Habits, all_read
 from .homes import Homes
 from .passes import Passes, in_no_pass
 from .rounds import Channel, Rounds
@@ -48,6 +48,7 @@ class Exchange:
         self.unseen: List[Tracked] = []  # parameters that no guard saw being used, and that have no home
         self._gradients_were_read = False
         self.habits = Habits()
+        self.stepped_here = False  # the last step() has done all updates itself
         self._kept = self._settling = False  # some parameter has a kept gradient; it gets its sum when this backward is over
         self._passes = Passes()  # where some may give fewer gradients
 
@@ -157,10 +158,7 @@ class Exchange:
             if tracked.kept is not None:  # an alias of it would be read unseen
                 self.expose(tracked)
         if self.recording or self.sampling:
-            # On an accelerator gradients are ready when it has made them, not when the hook of each ran.
-            seconds = None if self._streams is None else self._streams.seconds([tracked.mark for tracked in self.tracked])
-            moments = seconds or [tracked.ready for tracked in self.tracked]
-            self.samples.append([None if tracked.absent else moment for tracked, moment in zip(self.tracked, moments)])
+            self.samples.append(self.rounds.ready_times())
 
     def begin_forward(self) -> None:
         """The model's forward begins: backward has contributed all its gradients."""
@@ -286,7 +284,10 @@ class Exchange:
         self._await_updates(self.tracked)
 
     def _await_updates(self, some: Sequence[Tracked]) -> None:
-        self.waiting.until(lambda: all(tracked.update is None for tracked in some), lambda: "the gradients of " + self._first_pending())
+        def pending() -> Optional[str]:
+            return next((repr(tracked.name) for tracked in some if tracked.update is not None), None)
+
+        self.waiting.until(lambda: pending() is None, lambda: f"the gradients of {pending() or 'a parameter'}")
 
     def settle(self) -> None:
         """Return when no sum is under way, unless backward has begun and is to give more gradients."""
@@ -296,25 +297,29 @@ class Exchange:
                 self.rounds.await_sum(tracked)
             self.rounds.await_answers()
 
-    def _first_pending(self) -> str:
-        return repr(next((tracked.name for tracked in self.tracked if tracked.update is not None), "a parameter"))
-
     def release_all(self) -> None:
         """All updates done, and all parameters that have no sum under way plain."""
         for tracked in self.tracked:
-            if tracked.stage == STEPPING:
-                self.release(tracked)
+            self.release(tracked)
 
     # -- step and zero_grad ------------------------------------------------------------------------------------------------
 
     def step(self, optimizer: torch.optim.Optimizer) -> bool:
         """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one.
 
-        Those by a tensor that the program has used are done on return, as it may write there.
+        Those by a tensor that the program has used are done on return, as it may write there. If the program has waited for all sums, all
+        are done here: no thread takes over, and parameters are plain.
         """
         self.waiting.check()
         self.end_round()
         self.habits.step_begins(self.tracked)
+        self.stepped_here = not self.recording and all_read(self.tracked) and self._streams is None and not self.under_way()
+        if self.stepped_here:
+            self.release_all()
+            found = self.gather()
+            with plainly():
+                refusals.step_without_hooks(type(optimizer))(optimizer)
+            return found
         update = Update(optimizer, None if self._streams is None else self._streams.marks())
         members: List[Tuple[Tracked, torch.Tensor]] = []
         for tracked in self.tracked:

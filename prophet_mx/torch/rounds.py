@@ -226,6 +226,13 @@ class Rounds:
         self.number += 1
         self.count = 0
 
+    def ready_times(self) -> List[Optional[float]]:
+        """When each gradient of the last round was ready (seconds), None for those that were not used here."""
+        # On an accelerator they are ready when it has made them, not when the hook of each ran.
+        seconds = None if self._streams is None else self._streams.seconds([tracked.mark for tracked in self.tracked])
+        moments = seconds or [tracked.ready for tracked in self.tracked]
+        return [None if tracked.absent else moment for tracked, moment in zip(self.tracked, moments)]
+
     def _missing_gradients(self) -> CollectiveError:
         names = [tracked.name for tracked in self.tracked if tracked.round != self.number]
         listed = ", ".join(names[:LISTED]) + (f" and {len(names) - LISTED} more" if len(names) > LISTED else "")

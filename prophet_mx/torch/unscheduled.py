@@ -77,7 +77,7 @@ class Unscheduled:
     def forward_begins(self) -> None:
         """A forward of a training begins."""
         self.look_for_unfrozen()
-        if not self._stepped:
+        if not self._stepped or self._exchange.stepped_here:
             return
         self._stepped = False
         self._weights = 0 if any(each.stage == STEPPING for each in self._exchange.tracked) else self._weights + 1
