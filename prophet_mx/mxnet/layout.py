@@ -12,7 +12,8 @@ from ..planning.orders import Orders
 from ..planning.placement import SURE, has_chosen_key, most_elements
 from ..planning.units import MAX_PARTS, Slice, cut, groups
 from .keys import Key, KeyBook
-from .slice_optimizer import SliceOptimizer, may_know_numbers
+from .optimizers import may_know_numbers
+from .slice_optimizer import SliceOptimizer
 
 GROUPED = ("float16", "float32", "float64")  # types of gradients that may share a message
 MOST_WORKERS = 2048  # up to which a word of every such type counts workers exactly

@@ -35,9 +35,9 @@ from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
 from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
+from .optimizers import may_know_numbers, order_matters, slicing_allowed
 from .order_exchange import decoded_orders, encoded_orders
 from .parameters import Arrays, GroupArrays
-from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 

@@ -13,7 +13,7 @@ import ctypes
 import inspect
 import pickle
 import sys
-from numbers import Integral
+from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import mxnet as mx
@@ -21,41 +21,19 @@ import numpy as np
 from mxnet.base import _LIB, NDArrayHandle, OpHandle, c_str, c_str_array, check_call
 from mxnet.ndarray import NDArray  # not mx.nd: a server runs inside "import mxnet", which has not come to that name
 
-# Each element's update depends on that element alone: exact on slices.
-ELEMENTWISE = frozenset(
-    ("SGD", "NAG", "Signum", "FTML", "DCASGD", "Adam", "AdaGrad", "RMSProp", "AdaDelta", "Ftrl", "Adamax", "ccSGD", "Test")
-)
-# An update depends on those of other keys before it: a shared schedule (Nadam), the learning rate that was last used (LARS, LBSGD), a
-# random stream (SGLD).
-ORDERED = frozenset(("Nadam", "SGLD", "LARS", "LBSGD"))
-
-
-def slicing_allowed(optimizer: "mx.optimizer.Optimizer") -> bool:
-    """Whether this optimizer is known to be exact on slices. Only MXNet's own classes are known: a subclass may do anything."""
-    return type(optimizer).__name__ in ELEMENTWISE and _is_builtin(optimizer)
-
-
-def order_matters(optimizer: "mx.optimizer.Optimizer") -> bool:
-    """Whether the result depends on the order in which different keys are updated."""
-    return any(cls.__name__ in ORDERED and cls.__module__ == "mxnet.optimizer.optimizer" for cls in type(optimizer).__mro__)
-
-
-def may_know_numbers(optimizer: Any, first: int) -> bool:
-    """Whether an optimizer may treat a key by its number, if that is ``first`` or more. MXNet's own do where they have a name or a
-    multiplier for the number; what others do is not known."""
-    known = [number for table in ("idx2name", "lr_mult", "wd_mult") for number in getattr(optimizer, table, ())]
-    return not _is_builtin(optimizer) or any(isinstance(number, Integral) and int(number) >= first for number in known)
-
-
-def _is_builtin(optimizer: Any) -> bool:
-    return type(optimizer).__module__ == "mxnet.optimizer.optimizer"
-
-
 MOST = 45  # arrays that one call of MXNet's operators for several arrays takes
 
 
-def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any) -> None:
-    """Update one array as MXNet's Updater does: optimizers that can update several arrays at once get lists."""
+def is_builtin(optimizer: Any) -> bool:
+    """Whether this is an optimizer of MXNet's own: a subclass may do anything."""
+    return type(optimizer).__module__ == "mxnet.optimizer.optimizer"
+
+
+def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any, counts: Sequence[int] = ()) -> None:
+    """Update one array as MXNet's Updater does: optimizers that can update several arrays at once get lists. ``counts`` has the number of
+    its updates so far; it is empty if the optimizer has counted them itself."""
+    if counts:
+        optimizer._index_update_count[number] = counts[0]
     if optimizer.aggregate_num > 0:
         optimizer.update_multi_precision((number,), (weight,), (grad,), [state])
     else:
@@ -72,13 +50,6 @@ def _multipliers(optimizer: Any, number: int) -> Tuple[float, float]:
 def _any_number_of_calls(schedule: Any) -> bool:
     """Whether a schedule gives the same rate again. One of the user may count how often it is asked."""
     return schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler"
-
-
-def _address(array: Any) -> int:
-    """Where its elements are, in main memory; 0 before they are anywhere."""
-    pointer = ctypes.c_void_p()
-    check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    return pointer.value or 0
 
 
 def _part(state: Any, start: int, stop: int) -> Any:
@@ -117,7 +88,7 @@ class SgdCall:
 
     @staticmethod
     def knows(optimizer: Any) -> bool:
-        known = type(optimizer).__name__ in ("SGD", "ccSGD") and _is_builtin(optimizer)
+        known = type(optimizer).__name__ in ("SGD", "ccSGD") and is_builtin(optimizer)
         return known and optimizer.momentum >= 0 and not optimizer.param_dict
 
     def put(self, place: int, weight: Any, grad: Any) -> None:
@@ -163,20 +134,17 @@ class Whole:
             self._call = SgdCall(optimizer, [number], [self.state], optimizer.multi_precision and weight.dtype == np.float16)
 
     def update(self, weight: Any, grad: Any) -> None:
-        optimizer, number, count = self._optimizer, self._number, self._count
+        optimizer, number = self._optimizer, self._number
+        counts = () if self._count is None else (self._count,)
         try:
             if self._call is not None and type(grad) is NDArray:
-                if count is None:
-                    count = optimizer._index_update_count.get(number, optimizer.begin_num_update)
                 self._call.put(0, weight, grad)
-                self._call((count,))
+                self._call(counts or (optimizer._index_update_count.get(number, optimizer.begin_num_update),))
             else:
-                if count is not None:
-                    optimizer._index_update_count[number] = count
-                _apply(optimizer, number, weight, grad, self.state)
+                _apply(optimizer, number, weight, grad, self.state, counts)
         finally:  # an update that fails counts as well
-            if self._count is not None:
-                self._count = optimizer._index_update_count.get(number, self._count)
+            if counts:
+                self._count = optimizer._index_update_count.get(number, *counts)
 
 
 class Views:
@@ -184,12 +152,14 @@ class Views:
 
     def __init__(self) -> None:
         self._whole: Any = None  # keeps the memory, so that no other array gets its place
-        self.address = 0
+        self.address = 0  # of the first element, in main memory; 0 before it is anywhere
         self._parts: Dict[Tuple[int, int], Any] = {}
 
     def renewed(self, array: Any) -> bool:
         """Take the array. Returns whether it is another one."""
-        address = _address(array)
+        pointer = ctypes.c_void_p()
+        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
+        address = pointer.value or 0
         if address and address == self.address:
             return False
         self._whole, self.address, self._parts = array, address, {}
@@ -209,12 +179,11 @@ class Run(NamedTuple):
     stop: int
 
 
-class Plan(NamedTuple):
-    """What is updated in a round of a group."""
+class Step(NamedTuple):
+    """One call of a round, and the first member of each run that it updates."""
 
-    runs: List[Run]
-    states: List[Any]
-    calls: List[SgdCall]  # for ``MOST`` runs each; none if the optimizer itself updates
+    members: List[int]
+    call: Callable[[Sequence[int]], None]  # with how many updates each of them has had
 
 
 class Group:
@@ -238,7 +207,7 @@ class Group:
         self._half = optimizer.multi_precision and weight.dtype == np.float16
         words = np.full(len(members), workers, weight.dtype)
         self._full, self._one = words.tobytes(), words[:1].tobytes()
-        self._plans: Dict[bytes, Plan] = {}  # by the words; valid for the counts as they are
+        self._plans: Dict[bytes, List[Step]] = {}  # by the words; valid for the counts as they are
         self._stored = b""  # the words behind the weights
         self._weight, self._grad = Views(), Views()
 
@@ -249,14 +218,18 @@ class Group:
             self._plans = {}
         body = self._starts[-1]
         words = ctypes.string_at(self._grad.address + body * len(self._one), len(self._full))
+        plan = self._plans.get(words)
         failures: List[Exception] = []
         try:
-            plan = self._plans.get(words)
             if plan is None:
                 plan = self._plans[words] = self._plan(words)
-            self._carry_out(plan, failures)
         except Exception as error:
             failures.append(error)
+        for members, call in plan or ():
+            try:
+                call([self._own[member] + self._rounds for member in members])
+            except Exception as error:  # the others are updated all the same
+                failures.append(error)
         # MXNet's server answers a key whose update failed like any other. So the words are stored also then, or workers would send the
         # group again for ever.
         if words != self._stored:
@@ -273,28 +246,12 @@ class Group:
         if failures:
             raise failures[0]  # the server prints it
 
-    def _carry_out(self, plan: Plan, failures: List[Exception]) -> None:
-        """Update what a message brings, all of it even if an update fails."""
-        counts = [self._own[run.member] + self._rounds for run in plan.runs]
-        for place, call in enumerate(plan.calls):
-            try:
-                call(counts[place * MOST : (place + 1) * MOST])
-            except Exception as error:
-                failures.append(error)
-        if not plan.calls:
-            for run, state, count in zip(plan.runs, plan.states, counts):
-                number = self._numbers[run.member]
-                self._optimizer._index_update_count[number] = count
-                try:
-                    _apply(self._optimizer, number, *self._arrays(run), state)
-                except Exception as error:
-                    failures.append(error)
-
     def _present(self, words: bytes) -> List[int]:
         width = len(self._one)
         return [member for member in range(len(self._numbers)) if words[member * width : (member + 1) * width] == self._one]
 
-    def _plan(self, words: bytes) -> Plan:
+    def _plan(self, words: bytes) -> List[Step]:
+        """What updates the members that all workers have sent."""
         optimizer = self._optimizer
         if not self._has_state:
             self.state = optimizer.create_state_multi_precision(self._numbers[0], self._weight.part(0, self._starts[-1]))
@@ -311,14 +268,20 @@ class Group:
                 runs.append(Run(member, start, stop))
             last = (stop, common)
         states = [_part(self.state, run.start, run.stop) for run in runs]
-        calls = []
-        if SgdCall.knows(optimizer):
-            numbers = [self._numbers[run.member] for run in runs]
-            places = [slice(first, first + MOST) for first in range(0, len(runs), MOST)]
-            calls = [SgdCall(optimizer, numbers[place], states[place], self._half) for place in places]
-            for place, run in enumerate(runs):
-                calls[place // MOST].put(place % MOST, *self._arrays(run))
-        return Plan(runs, states, calls)
+        if not SgdCall.knows(optimizer):
+            return [
+                Step([run.member], partial(_apply, optimizer, self._numbers[run.member], *self._arrays(run), state))
+                for run, state in zip(runs, states)
+            ]
+        steps = []
+        for first in range(0, len(runs), MOST):
+            some = runs[first : first + MOST]
+            members = [run.member for run in some]
+            call = SgdCall(optimizer, [self._numbers[member] for member in members], states[first : first + MOST], self._half)
+            for place, run in enumerate(some):
+                call.put(place, *self._arrays(run))
+            steps.append(Step(members, call))
+        return steps
 
     def _arrays(self, run: Run) -> Tuple[Any, Any]:
         return self._weight.part(run.start, run.stop), self._grad.part(run.start, run.stop)

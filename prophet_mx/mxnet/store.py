@@ -26,7 +26,7 @@ from .keys import MEETING_INTS, KeyBook, shape_of
 from .layout import Hints, Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go, unseen_raised
 from .negotiation import negotiate, text_may_come
-from .slice_optimizer import may_know_numbers, order_matters, slicing_allowed
+from .optimizers import may_know_numbers, order_matters, slicing_allowed
 
 logger = logging.getLogger("prophet_mx")
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prophet_mx.mxnet.slice_optimizer import ELEMENTWISE, MOST, SliceOptimizer
+from prophet_mx.mxnet.optimizers import ELEMENTWISE
+from prophet_mx.mxnet.slice_optimizer import MOST, SliceOptimizer
 from support.paths import ROOT
 
 SIZES = [64, 64, 7, 1000, 3, 64, 256, 1, 33, 512]

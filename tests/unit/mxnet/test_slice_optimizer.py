@@ -5,7 +5,8 @@ import pickle
 import mxnet as mx
 import pytest
 
-from prophet_mx.mxnet.slice_optimizer import SliceOptimizer, order_matters, slicing_allowed
+from prophet_mx.mxnet.optimizers import order_matters, slicing_allowed
+from prophet_mx.mxnet.slice_optimizer import SliceOptimizer
 
 
 @pytest.mark.parametrize("name", ["nadam", "lars", "lbsgd", "sgld"])
