@@ -1,5 +1,5 @@
-"""What workers exchange at the first push, when nothing is known to be the same on all of them: rank 0's text, which all hear, with its
-settings; a worker's objection, which all hear in the end; and what all measure together.
+"""What workers exchange at the first push, when nothing is known to be the same on all of them. Rank 0 tells its settings and its keys,
+which the others take. A worker that cannot train with these objects, and all hear it in the end. In between, all measure together.
 
 Only MXNet's keys carry numbers between workers, so a worker has to know the number of a key that rank 0 makes for it. Int keys are fixed
 (:data:`~prophet_mx.mxnet.keys.MEETING_INTS`). A text key gets the next number of the worker that makes it, and workers that have made more
@@ -18,6 +18,7 @@ takes, which also is added up and, if the servers have an optimizer, handed to t
 """
 
 import dataclasses
+import json
 import time
 import zlib
 from statistics import median
@@ -27,11 +28,13 @@ import mxnet as mx
 import numpy as np
 
 from ..config import Config
-from ..errors import ConfigError
-from ..planning.placement import REACH, ROW
+from ..errors import ConfigError, KVStoreError, ProphetError
+from ..planning.placement import BIGARRAY_VARIABLE, REACH, ROW
 from ..policies import OFF, settings
+from ..runtime import __version__
 from .api import PlainStore
-from .keys import MEETING_INTS, Key, KeyBook
+from .keys import MEETING_INTS, Key, KeyBook, decoded_keys, encoded_keys, first_difference
+from .layout import NO_HINTS, Hints
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -54,7 +57,7 @@ ROUNDS = 4  # of such messages; the first one makes the store's buffers and does
 
 
 class Meeting:
-    """One worker's part in rank 0's text and in the objections.
+    """One worker's part in rank 0's text, and in the objections to it.
 
     Parameters
     ----------
@@ -63,16 +66,90 @@ class Meeting:
 
     Attributes
     ----------
-    key : of rank 0's text, from :meth:`hear` on; it has ``elements`` elements, which are not all equal at first.
+    objection : why this worker cannot train with rank 0; all workers hear it from :meth:`settle`.
+    key : of rank 0's text, from :meth:`settings` on; it has ``elements`` elements, which are not all equal at first.
     first : number of the first key that was made here, if keys are texts.
     """
+
+    objection: Optional[ProphetError] = None
 
     def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
         self._plain = plain
         self._keys = keys
         self._compressed = compressed
 
-    def hear(self, mine: str) -> Tuple[str, int]:
+    def settings(self, config: Config, schedules: bool, wraps: bool, hints: Hints) -> Tuple[Dict[str, Any], Config]:
+        """Take rank 0's settings and keys. Returns its message, and ``config`` with the settings that are rank 0's for all. Blocks until
+        every worker is here. KVStoreError on this worker alone: it cannot even take the steps that follow.
+
+        What this worker would tell as rank 0: whether it ``schedules``, and whether it ``wraps`` an optimizer that is on the servers
+        although it schedules nothing.
+        """
+        keys = self._keys
+        mine = {
+            "version": __version__,
+            "scheduled": schedules,
+            "wraps": wraps,
+            "complete": keys.complete,
+            "compressed": self._compressed,
+            "settings": encoded_settings(config),
+            "keys": encoded_keys(keys) if schedules else [],
+            "calls": keys.calls,
+            "bound": keys.bigarray,
+            "hints": hints if schedules else NO_HINTS,
+        }
+        said, more = self._hear(json.dumps(mine) if self._plain.rank == 0 else "")
+        told = json.loads(said)
+        if told["scheduled"]:
+            self._check_alike(told)
+        keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
+        config, self.objection = adopted(config, told["settings"])
+        if told["scheduled"]:
+            self._adopt_bound(told["bound"])
+            self._adopt_keys(told["keys"], told["calls"], more)
+            self._fence()
+        return told, config
+
+    def _check_alike(self, told: Dict[str, Any]) -> None:
+        """The version decides which steps follow, compression how numbers are sent: both must be rank 0's."""
+        if told["version"] != __version__:
+            raise KVStoreError(
+                f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
+            )
+        if told["compressed"] != self._compressed:
+            here, there = ("on", "off") if self._compressed else ("off", "on")
+            raise KVStoreError(
+                f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
+            )
+
+    def _adopt_bound(self, bound: int) -> None:
+        """Take rank 0's number of elements from which on MXNet spreads an array, by which gradients are cut. This worker's MXNet has its
+        own, so that it cannot train with another."""
+        own, self._keys.bigarray = self._keys.bigarray, bound
+        if own != bound and self._keys.servers > 1:
+            self.objection = self.objection or KVStoreError(
+                f"{BIGARRAY_VARIABLE} is {own} on worker {self._plain.rank} and {bound} on rank 0: set the same on all workers"
+            )
+
+    def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
+        """Take rank 0's keys, which it has made in so many ``calls``."""
+        theirs = decoded_keys(entries)
+        # Keys that rank 0 has not seen made are sent whole, whatever a worker knows of them.
+        if more or self._keys.complete and any(shape for _, shape in theirs):
+            alike = calls == self._keys.calls
+            difference = first_difference(self._keys, theirs, more, alike)
+            if difference:
+                error = KVStoreError(
+                    f"worker {self._plain.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
+                    f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
+                    "wrapped"
+                )
+                if more or not alike:
+                    raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
+                self.objection = self.objection or error
+        self._keys.adopt(theirs)
+
+    def _hear(self, mine: str) -> Tuple[str, int]:
         """Returns rank 0's text, and how many more text keys this worker has made than rank 0. Unless that is 0, this worker cannot take
         part in what follows. ``mine`` counts on rank 0 alone. Blocks until every worker is here."""
         words = zlib.compress(mine.encode())
@@ -84,7 +161,7 @@ class Meeting:
         values = [mx.nd.array([place, size, self.first], dtype=np.float32) for place in range(len(row))]
         values[place_of_words] = mx.nd.array(numbers)
         self._plain.init(row, values)  # initial values: no optimizer sees them
-        self.fence()
+        self._fence()
         pilot = mx.nd.zeros((3,))
         self._plain.pull(row[middle], pilot)
         place, self.elements, self.first = (int(number) for number in pilot.asnumpy())
@@ -98,8 +175,8 @@ class Meeting:
         text = zlib.decompressobj().decompress(said.asnumpy().astype(np.uint8).tobytes())  # zeros may follow
         return text.decode(), more
 
-    def fence(self) -> None:
-        """A worker that takes part in what follows calls this as well, after :meth:`hear`. Blocks until every worker is here."""
+    def _fence(self) -> None:
+        """A worker that takes part in what follows calls this as well, after :meth:`_hear`. Blocks until every worker is here."""
         for _ in range(FENCES):
             self._plain._barrier()
 
@@ -110,7 +187,17 @@ class Meeting:
             return list(MEETING_INTS), 0, 1
         return [f"prophet_mx:first{place}" for place in range(ROW)], REACH, 3 * REACH
 
-    def objections(self, mine: str) -> Optional[Tuple[int, str]]:
+    def settle(self, numbered: bool) -> None:
+        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
+        numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
+        can_hear = numbered and self._keys.shapes
+        heard = self._objections(str(self.objection or "")) if can_hear else None
+        if self.objection is not None:
+            raise self.objection
+        if heard is not None:
+            raise KVStoreError(f"told by worker {heard[0]}: {heard[1]}")
+
+    def _objections(self, mine: str) -> Optional[Tuple[int, str]]:
         """The first worker that objects, and why; None if none does. ``mine`` is '' if this one does not. Blocks until every worker is
         here. What is pushed to our keys must be stored as it is: the servers' optimizer, if there is one, knows the keys."""
         raised = np.zeros(self.elements, np.float32)

@@ -5,19 +5,18 @@ At that moment the keys are known and no update has happened, so nothing can be 
 carry its decisions to the others, and slices and groups are initialised from the servers' own values. An optimizer that is already on the
 servers is sent again, inside the one that knows slices and groups.
 
-Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own settings and keys do not change what it does;
-afterwards all workers follow rank 0's. So the steps that follow never depend on the state of one worker. A worker that cannot follow, as
-its keys are others, still takes all of these steps. At their end it objects, and an error is raised on all workers.
+Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own do not change what it does; afterwards all
+workers follow rank 0's. So the later steps never depend on the state of one worker. A worker that cannot train with rank 0, because it has
+other keys for example, still takes all of these steps. At their end it objects, and an error is raised on all workers.
 
 If rank 0 has a profile from an earlier job, the workers also agree on the orders at this moment (see planning/orders.py). Later they cannot
 meet like this: they may call the store in different orders, so one could wait for a message that another sends only after its own; see
 order_exchange.py.
 """
 
-import json
 import logging
 import pickle
-from typing import Any, Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, List, Optional, Protocol, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -25,16 +24,15 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
-from ..planning.placement import BIGARRAY_VARIABLE, SURE, probes
+from ..planning.placement import SURE, probes
 from ..planning.unit_sizes import unit_bytes
 from ..planning.units import Slice
 from ..policies import POLICIES
-from ..runtime import __version__
 from ..sizes import Traffic, message_bytes
 from .api import NAIVE, PlainStore
-from .keys import Key, KeyBook, decoded_keys, encoded_keys, first_difference
+from .keys import Key, KeyBook
 from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
-from .meeting import PROBE_ELEMENTS, Meeting, adopted, differences, encoded_settings, message_seconds, rate
+from .meeting import PROBE_ELEMENTS, Meeting, differences, message_seconds, rate
 from .optimizers import may_know_numbers, order_matters, slicing_allowed
 from .order_exchange import decoded_orders, encoded_orders
 from .parameters import Arrays, GroupArrays
@@ -90,8 +88,9 @@ def negotiate(
         this worker cannot do what rank 0 decided, or the workers have agreed to send nothing.
     """
     steps = _Steps(plain, keys, compressed)
+    wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
     try:
-        told, shared = steps.settings(config, schedules, optimizer, hints)
+        told, shared = steps.meeting.settings(config, schedules, bool(wraps), hints)
         wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
         changed = differences(config, shared)
         if not told["scheduled"] and shared.policy != "off" and schedules:
@@ -100,7 +99,7 @@ def negotiate(
             logger.warning("worker %d: all workers use rank 0's settings: %s", plain.rank, changed)
         if not told["scheduled"]:
             return Layout(keys, scheduled=False, wrapping=wrapping)
-        side = join(shared, steps.objection is None)
+        side = join(shared, steps.meeting.objection is None)
     except ProphetError:
         plain.leave_alone()  # this process can end though the others wait
         raise
@@ -120,10 +119,9 @@ class _Steps:
         self._plain = plain
         self._keys = keys
         self._compressed = compressed
-        self._meeting = Meeting(plain, keys, compressed)
-        self._service: List[Key] = []  # keys for messages between workers
+        self.meeting = Meeting(plain, keys, compressed)
+        self._service: List[Key] = []  # keys for messages between workers, beside the meeting's
         self._probes: List[Key] = []  # keys with which it is measured what a message costs
-        self.objection: Optional[ProphetError] = None  # why this worker cannot train with rank 0
 
     def _tell(self, mine: Sequence[float]) -> List[float]:
         """Returns rank 0's numbers, as float32. Blocks until every worker is here."""
@@ -135,77 +133,6 @@ class _Steps:
         told: List[float] = numbers.asnumpy().tolist()
         return told
 
-    # -- rank 0's settings and keys ------------------------------------------------------------------------------------------
-
-    def settings(self, config: Config, schedules: bool, optimizer: Optional[bytes], hints: Hints) -> Tuple[Dict[str, Any], Config]:
-        """Returns the message of rank 0, and ``config`` with the settings that are rank 0's for all. Blocks until every worker is here.
-        KVStoreError on this worker alone: it cannot even take the steps that follow."""
-        keys = self._keys
-        wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
-        mine = {
-            "version": __version__,
-            "scheduled": schedules,
-            "wraps": bool(wraps),  # its optimizer is wrapped although nothing is scheduled
-            "complete": keys.complete,
-            "compressed": self._compressed,
-            "settings": encoded_settings(config),
-            "keys": encoded_keys(keys) if schedules else [],
-            "calls": keys.calls,
-            "bound": keys.bigarray,
-            "hints": hints if schedules else NO_HINTS,
-        }
-        said, more = self._meeting.hear(json.dumps(mine) if self._plain.rank == 0 else "")
-        told = json.loads(said)
-        self._service.append(self._meeting.key)
-        if told["scheduled"]:
-            self._check_alike(told)
-        keys.complete = told["complete"]  # a worker whose first push is of another key may have found otherwise
-        config, self.objection = adopted(config, told["settings"])
-        if told["scheduled"]:
-            self._adopt_bound(told["bound"])
-            self._adopt_keys(told["keys"], told["calls"], more)
-            self._meeting.fence()
-        return told, config
-
-    def _check_alike(self, told: Dict[str, Any]) -> None:
-        """The version decides which steps follow, compression how numbers are sent: both must be rank 0's."""
-        if told["version"] != __version__:
-            raise KVStoreError(
-                f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
-            )
-        if told["compressed"] != self._compressed:
-            here, there = ("on", "off") if self._compressed else ("off", "on")
-            raise KVStoreError(
-                f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
-            )
-
-    def _adopt_bound(self, bound: int) -> None:
-        """Take rank 0's number of elements from which on MXNet spreads an array, by which gradients are cut. This worker's MXNet has its
-        own, so that it cannot train with another."""
-        own, self._keys.bigarray = self._keys.bigarray, bound
-        if own != bound and self._keys.servers > 1:
-            self.objection = self.objection or KVStoreError(
-                f"{BIGARRAY_VARIABLE} is {own} on worker {self._plain.rank} and {bound} on rank 0: set the same on all workers"
-            )
-
-    def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
-        """Take rank 0's keys, which it has made in so many ``calls``."""
-        theirs = decoded_keys(entries)
-        # Keys that rank 0 has not seen made are sent whole, whatever a worker knows of them.
-        if more or self._keys.complete and any(shape for _, shape in theirs):
-            alike = calls == self._keys.calls
-            difference = first_difference(self._keys, theirs, more, alike)
-            if difference:
-                error = KVStoreError(
-                    f"worker {self._plain.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
-                    f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
-                    "wrapped"
-                )
-                if more or not alike:
-                    raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
-                self.objection = self.objection or error
-        self._keys.adopt(theirs)
-
     # -- optimizers on the servers -------------------------------------------------------------------------------------------
 
     def pass_through(self, optimizer: Optional[bytes], wraps: bool) -> Optional[Wrapping]:
@@ -216,7 +143,7 @@ class _Steps:
         if wrapping is None or not wraps:
             return wrapping
         self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-        if self._meeting.stored():
+        if self.meeting.stored():
             return wrapping
         self._send(pickle.loads(optimizer) if optimizer is not None else None)
         return None
@@ -225,7 +152,7 @@ class _Steps:
         """Yes where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none."""
         alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
         told = self._tell([alike, 2])  # two elements that are not equal
-        return told[0] > 0 or told[0] == 0 and self._meeting.stored(self._service[-1], len(told))
+        return told[0] > 0 or told[0] == 0 and self.meeting.stored(self._service[-1], len(told))
 
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
@@ -237,21 +164,21 @@ class _Steps:
     def _wrapping(self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None) -> Optional[Wrapping]:
         """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody
         knows the numbers of our keys, as string keys were made before the store was wrapped: then there are no slices."""
-        numbers = [self._keys.number(key) for key in self._service]
+        numbers = [self._keys.number(key) for key in (self.meeting.key, *self._service)]
         service = [number for number in numbers if number is not None]
         if len(service) < len(numbers):
             return None
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
         texts = bool(self._keys.texts)
-        return Wrapping(parameters, service, measuring, self._meeting.first, last, texts, groups or {}, self._plain.num_workers)
+        return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, self._plain.num_workers)
 
     def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
         alike, if it does not."""
         if wrapping is not None:
             self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self._meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
+            if self._keys.shapes and not self.meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     # -- the layout ----------------------------------------------------------------------------------------------------------
@@ -262,7 +189,7 @@ class _Steps:
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
         in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
-        measured = config.bandwidth or rate(self._plain, self._keys, not self.objection)
+        measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
         traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers)
@@ -298,7 +225,7 @@ class _Steps:
         if told[3]:  # never so if in_order
             orders = self._agree_orders(side.orders(layout), order_key, len(layout.units()))
             layout = layout if orders is None else layout.ordered(orders)
-        self._settle(wrapping is not None)
+        self.meeting.settle(wrapping is not None)
         return layout
 
     def _say_whole(self, obstacle: str) -> None:
@@ -393,7 +320,7 @@ class _Steps:
     def _group_value(self, group: Group, side: Side) -> mx.nd.NDArray:
         """What a group is initialised from. Every worker keeps the initial values of its members: see :meth:`Parameters.group_values`."""
         shapes = [self._keys.shapes[member] for member in group.members]
-        if self.objection is not None:  # it may not have these keys, and sends nothing
+        if self.meeting.objection is not None:  # it may not have these keys, and sends nothing
             return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
         arrays = side.make_group(group.members)
         start = 0
@@ -424,13 +351,3 @@ class _Steps:
         array = mx.nd.array(encoded_orders(mine, units))
         self._plain.pushpull(key, array, array)
         return decoded_orders(array.asnumpy())
-
-    def _settle(self, numbered: bool) -> None:
-        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
-        numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
-        can_hear = numbered and self._keys.shapes
-        heard = self._meeting.objections(str(self.objection or "")) if can_hear else None
-        if self.objection is not None:
-            raise self.objection
-        if heard is not None:
-            raise KVStoreError(f"told by worker {heard[0]}: {heard[1]}")

@@ -19,7 +19,6 @@ COMPILED = ROOT / "_ext" / "prophet_mx" / "_core"
 SHORTEST, LONGEST = 25, 400  # lines of a module
 LENGTHS = {  # the reasons of those that are shorter or longer; entry points and packages need none
     "_ext/prophet_mx/_core/scheduler/block.pxd": "where the paper's objects are",
-    "prophet_mx/mxnet/negotiation.py": "the first push is one transaction",
 }
 FRAMEWORKS = {"mxnet": "MXNet", "torch": "PyTorch"}  # by the name that is imported; the adapter's package has that name, too
 

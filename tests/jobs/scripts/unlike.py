@@ -111,7 +111,7 @@ def not_wrapped(plain, rank):
 
 def version(plain, rank):
     if rank:
-        prophet_mx.mxnet.negotiation.__version__ = "0.0.9"
+        prophet_mx.mxnet.meeting.__version__ = "0.0.9"
     train(made(ScheduledKVStore(plain), [1, 2]), [1, 2])
 
 
