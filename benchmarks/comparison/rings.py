@@ -10,9 +10,8 @@ from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.quantities import parse_size
 
 from ..testbed.emulated import forward_groups
-from .cells import STEPS, Cell, Load
+from .cells import REAL, STEPS, Cell, Load
 
-REAL = "real"  # instead of a profile: real training
 KINDS = ("device", "cpu")
 
 

@@ -6,7 +6,6 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 from prophet_mx.quantities import format_rate
 
 from .cells import family, model, title
-from .rings import REAL
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
 from .trainings import KIND_OF_DEVICES
@@ -21,10 +20,6 @@ def detail(rows: Sequence[JobRow], about: About) -> str:
     """A table per cell with all that was measured. Raises BelowBoundError."""
     cells = summarise(rows, about.get("methods", ()), about.get("cells", ()))
     return f"{scaled(rows)}\n\n" + "\n".join(map(_detail, cells))
-
-
-def _title(cell: CellSummary) -> str:
-    return "real training of a small network" if cell.cell.split(",")[0] == REAL else title(cell.cell, cell.kind)
 
 
 def _detail(cell: CellSummary) -> str:
@@ -99,7 +94,7 @@ def compact(rows: Sequence[JobRow], about: About) -> str:
         bound = f"{bounded.bound_ms:.0f}" if bounded else ""
         found: Dict[str, Summary] = {column(name, about): summary for name, summary in cell.methods.items()}
         row = [_short(found[name]) if name in found else ("" if cell.methods else f"**{LEFT_OUT}**") for name in columns]
-        lines.append(f"| {_title(cell)} | {bound} | " + " | ".join(row) + " |")
+        lines.append(f"| {title(cell.cell, cell.kind)} | {bound} | " + " | ".join(row) + " |")
     return "\n".join(lines) + f"\n\n{scaled(rows)}"
 
 
@@ -168,7 +163,7 @@ def claims(rows: Sequence[JobRow], about: About) -> str:
         worst = min(ranked, key=lambda method: ranked[method].median)
         if ranked[worst].high < 1:
             digits = 2 if ranked[worst].high < 0.995 else 3  # not "1.00 (0.99 to 1.00) times"
-            slower.append(f"{_title(cell)} ({ranked[worst].text(digits)} times as fast as {column(worst, about)})")
+            slower.append(f"{title(cell.cell, cell.kind)} ({ranked[worst].text(digits)} times as fast as {column(worst, about)})")
         same += ranked[worst].low <= 1 <= ranked[worst].high
     lines += [f"- {_range(speeds)} times as fast as {_code(name)} ({_number(len(speeds), 'cell')})." for name, speeds in against.items()]
     if against:
