@@ -32,7 +32,7 @@ from ..comparison.methods import parse
 from ..testbed import Testbed, measure
 from ..testbed.emulated import Task
 from ..testbed.exits import exit_code
-from ..testbed.job import read_results, run_cluster
+from ..testbed.job import run_task
 from .recordings import RECORDED, Told, drawn, save_recording, stored
 from .spans import Count
 from .speedups import NAMES
@@ -70,9 +70,8 @@ class LinkCounter:
 def run(bed: Testbed, cell: Cell, load: Load, name: str, options: argparse.Namespace, folder: str) -> Told:
     """Run a job whose files stay in ``folder``, and return what worker w0 has told. Raises TestbedError."""
     method = parse(name)
-    load.profile.save(os.path.join(folder, "profile.json"))
     task = Task(
-        os.path.join(folder, "profile.json"),
+        "",
         options.warmup + options.iterations + 1,  # one more, to see the end of the last one
         wrap=method.wrap,
         pushpull=method.pushpull,
@@ -80,14 +79,12 @@ def run(bed: Testbed, cell: Cell, load: Load, name: str, options: argparse.Names
         sgd=cell.update == "servers",
         trainer=cell.keys == "names",
     )
-    task.save(os.path.join(folder, "task.json"))
-    results = [os.path.join(folder, f"w{i}.json") for i in range(bed.workers)]
-    commands = [[sys.executable, "-m", "benchmarks.pictures.watched", os.path.join(folder, "task.json"), result] for result in results]
     timeline = {"PROPHET_TIMELINE": os.path.join(folder, "trace.json")} if method.wrap else {}
     with LinkCounter(bed, "w0") as counter:
-        run_cluster(bed, commands, folder, {**load.env, **method.env, **timeline}, options.timeout)
-    result = read_results(results)[0]
-    if any(each["wrong"] for each in read_results(results)):
+        env = {**load.env, **method.env, **timeline}
+        results = run_task(bed, load.profile, task, env, options.timeout, folder, "benchmarks.pictures.watched")
+    result = results[0]
+    if any(each["wrong"] for each in results):
         raise ProphetError(f"{name}: a value was wrong")
     Path(folder, "counts.json").write_text(json.dumps(counter.counts))
     return Told(result, counter.counts, os.path.join(folder, f"trace-{result['rank']}.json") if method.wrap else "")

@@ -63,17 +63,24 @@ def run_job(
         a process failed, or the time was up; the message holds every process's output.
     """
     with tempfile.TemporaryDirectory(prefix="prophet-bench-") as folder:
-        profile.save(os.path.join(folder, "profile.json"))
-        task_file = os.path.join(folder, "task.json")
-        replace(task, profile=os.path.join(folder, "profile.json")).save(task_file)
-        results = [os.path.join(folder, f"w{i}.json") for i in range(bed.workers)]
-        commands = [[sys.executable, "-m", "benchmarks.testbed.emulated", task_file, result] for result in results]
-        clock = run_cluster(bed, commands, folder, env or {}, timeout)["server"]
-        found = read_results(results)
-        for result in found:
-            begin = result["begin"]
-            result["server_cpu_seconds"] = clock.at(begin + result["wall_seconds"]) - clock.at(begin)
-        return sorted(found, key=lambda result: result["rank"])
+        found = run_task(bed, profile, task, env or {}, timeout, folder, "benchmarks.testbed.emulated")
+    return sorted(found, key=lambda result: result["rank"])
+
+
+def run_task(
+    bed: Testbed, profile: GradientProfile, task: Task, env: Mapping[str, str], timeout: float, folder: str, module: str
+) -> List[Dict[str, Any]]:
+    """As :func:`run_job`, but the workers run ``module``, all files stay in ``folder``, and the results are by worker."""
+    profile.save(os.path.join(folder, "profile.json"))
+    task_file = os.path.join(folder, "task.json")
+    replace(task, profile=os.path.join(folder, "profile.json")).save(task_file)
+    results = [os.path.join(folder, f"w{i}.json") for i in range(bed.workers)]
+    clock = run_cluster(bed, [[sys.executable, "-m", module, task_file, result] for result in results], folder, env, timeout)["server"]
+    found = read_results(results)
+    for result in found:
+        begin = result["begin"]
+        result["server_cpu_seconds"] = clock.at(begin + result["wall_seconds"]) - clock.at(begin)
+    return found
 
 
 def run_cluster(
