@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, Tuple
 
 from ..errors import ConfigError, not_allowed
 from ..quantities import format_rate
@@ -55,17 +55,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise ConfigError(not_allowed(given[0], "the options of the job, --bandwidth, --workers, --startup", " with --all-reduce"))
 
 
-class RingVerdict(NamedTuple):
-    """Whether scheduling helps, in words, and by how much: ``gain`` is the time with DistributedDataParallel / that with ``method`` - 1."""
-
-    helps: bool
-    method: str
-    gain: float
-    sentence: str
-
-
-def verdict(prediction: RingPrediction) -> RingVerdict:
-    """Whether scheduling helps on these ranks."""
+def verdict(prediction: RingPrediction) -> Dict[str, Any]:
+    """Whether scheduling helps on these ranks, in words, and by how much: ``gain`` is the time with DistributedDataParallel / that with
+    ``method`` - 1."""
     ddp, own = prediction.seconds[DDP], prediction.seconds[SCHEDULED]
     shown = f"with ScheduledOptimizer an iteration takes {milliseconds(own)} instead of {milliseconds(ddp)}"
     helps = ddp >= (1 + MARGIN) * own
@@ -73,7 +65,7 @@ def verdict(prediction: RingPrediction) -> RingVerdict:
         sentence = f"Scheduling helps: {shown}, {ddp / own:.2f} times as fast as with DistributedDataParallel."
     else:
         sentence = f"Scheduling gains next to nothing: {shown}."
-    return RingVerdict(helps, SCHEDULED, ddp / own - 1, sentence)
+    return {"helps": helps, "method": SCHEDULED, "gain": ddp / own - 1, "sentence": sentence}
 
 
 def words(prediction: RingPrediction) -> List[str]:
@@ -82,7 +74,7 @@ def words(prediction: RingPrediction) -> List[str]:
     tuned = prediction.seconds[best]
     sends, computes = milliseconds(prediction.communication), milliseconds(prediction.compute)
     lines = [
-        verdict(prediction).sentence,
+        verdict(prediction)["sentence"],
         f"rho    {prediction.rho:.3g}: an iteration sends for {sends} and computes for {computes}",
         f"bound  {milliseconds(prediction.bound)}: the least with any order of sending",
     ]
@@ -104,7 +96,7 @@ def _as_dict(bandwidth: float, ranks: int, prediction: RingPrediction) -> Dict[s
         "compute_seconds": prediction.compute,
         "communication_seconds": prediction.communication,
         "bound_seconds": prediction.bound,
-        "verdict": verdict(prediction)._asdict(),
+        "verdict": verdict(prediction),
     }
 
 
