@@ -69,6 +69,10 @@ class Hints(NamedTuple):
     places: Sequence[int] = ()  # in the forward order; empty if that is not known: as the keys
     frozen: Sequence[int] = ()  # the indices of those that get no gradient, as running statistics
 
+    def forward_order(self, keys: int) -> Sequence[int]:
+        """The place of each of so many ``keys`` in the forward order."""
+        return self.places or range(keys)
+
 
 NO_HINTS = Hints()
 
@@ -156,7 +160,7 @@ def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: H
     kinds = [None if own else kind for own, kind in zip(alone, types)]
     frozen = frozenset(hints.frozen)  # they do not travel
     sizes = [0 if index in frozen else shape.bytes for index, shape in enumerate(shapes)]
-    found = groups(sizes, kinds, hints.places or range(len(names)), unit, most_elements(keys.servers, keys.bigarray))
+    found = groups(sizes, kinds, hints.forward_order(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys
     return [tuple(names[member] for member in group) for group in found]

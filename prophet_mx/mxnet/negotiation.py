@@ -205,7 +205,7 @@ class _Steps:
         grouped: List[Tuple[Key, ...]] = []
         if unit and not obstacle and config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS:
             grouped = groups_of(self._keys, slices, unit, hints)
-        places = dict(zip(self._keys.shapes, hints.places or range(len(self._keys.shapes))))
+        places = dict(zip(self._keys.shapes, hints.forward_order(len(self._keys.shapes))))
         costs = message_bytes(measured, message, self._keys.servers)
         slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, places, costs, optimizer, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
