@@ -18,7 +18,7 @@ PACKAGE = ROOT / "prophet_mx"
 COMPILED = ROOT / "_ext" / "prophet_mx" / "_core"
 SHORTEST, LONGEST = 25, 400  # lines of a module
 LENGTHS = {  # the reasons of those that are shorter or longer; entry points and packages need none
-    "_ext/prophet_mx/_core/scheduler/block.pxd": "where the paper's objects are",
+    "_ext/prophet_mx/_core/scheduler/block.pxd": "where the paper's objects are"
 }
 FRAMEWORKS = {"mxnet": "MXNet", "torch": "PyTorch"}  # by the name that is imported; the adapter's package has that name, too
 
