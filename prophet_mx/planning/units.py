@@ -9,7 +9,7 @@ each message, copy or collective costs the processors a start-up.
 How large units are is the matter of unit_sizes.py.
 """
 
-from typing import Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..sizes import MIN_UNIT, parts_of
 from .bound import Sending, sendings
@@ -180,7 +180,7 @@ def partition(gradients: Sequence[Member], sizes: UnitSizes, rate: float) -> Lis
     parts: Dict[int, List[Part]] = {}
     for index, spans in zip(urgent, _ideal([gradients[index] for index in urgent], rate)):
         parts.setdefault(gradients[index].kind, []).extend(_slices(index, gradients[index], spans, sizes, rate))
-    units = [unit for some in parts.values() for unit in _no_little(merge(some, sizes, rate), sizes)]
+    units = [part.unit for some in parts.values() for part in _no_little(merge(some, sizes, rate), sizes)]
     return sorted(units, key=lambda each: (each.urgency, each.kind))
 
 
@@ -217,44 +217,38 @@ def _moment(spans: Sequence[Sending], seconds: float) -> float:
     return spans[-1].end
 
 
-def merge(parts: Iterable[Part], sizes: UnitSizes, rate: float) -> List[MergedUnit]:
+def merge(parts: Iterable[Part], sizes: UnitSizes, rate: float) -> List[Part]:
     """The units of parts of one kind, which are given most urgent first: neighbours travel together where :func:`_fit` says so."""
-    found: List[Part] = []
-    for part in parts:
-        if found:
-            joined = _joined(found[-1], part)
-            if _fit(found[-1].unit, part.unit, sizes.during(joined.first, joined.last, rate)):
-                found[-1] = joined
-                continue
-        found.append(part)
-    return [part.unit for part in found]
+    return _joined(parts, lambda both, smaller: _fit(both.unit.bytes, smaller, sizes.during(both.first, both.last, rate)))
 
 
-def _no_little(units: Sequence[MergedUnit], sizes: UnitSizes) -> List[MergedUnit]:
+def _no_little(units: Iterable[Part], sizes: UnitSizes) -> List[Part]:
     """Units with less than ``LITTLE`` of the smallest are joined to a neighbour, whatever size suits its moment, up to one and a half times
     the largest. What the neighbour takes longer is little; alone they would take a start-up each."""
-    found: List[MergedUnit] = []
-    for unit in units:
-        little = bool(found) and min(found[-1].bytes, unit.bytes) <= LITTLE * sizes.least
-        if little and found[-1].slices[-1].gradient != unit.slices[0].gradient and 2 * (found[-1].bytes + unit.bytes) <= 3 * sizes.most:
-            found[-1] = _together(found[-1], unit)
-        else:
-            found.append(unit)
+    return _joined(units, lambda both, smaller: smaller <= LITTLE * sizes.least and 2 * both.unit.bytes <= 3 * sizes.most)
+
+
+def _fit(both: int, smaller: int, size: float) -> bool:
+    """Whether two neighbours of so many bytes together, and in the smaller one, may share a unit of about ``size`` bytes."""
+    return both <= size or (2 * smaller <= size and 2 * both <= 3 * size)
+
+
+def _joined(parts: Iterable[Part], fit: Callable[[Part, int], bool]) -> List[Part]:
+    """Neighbours joined one after the other where ``fit`` says so, which gets both as one, and the bytes of the smaller. Slices of one
+    gradient stay apart."""
+    found: List[Part] = []
+    for part in parts:
+        if found and found[-1].unit.slices[-1].gradient != part.unit.slices[0].gradient:
+            both = _together(found[-1], part)
+            if fit(both, min(found[-1].unit.bytes, part.unit.bytes)):
+                found[-1] = both
+                continue
+        found.append(part)
     return found
 
 
-def _fit(one: MergedUnit, other: MergedUnit, size: float) -> bool:
-    """Whether two neighbours may share a unit of about ``size`` bytes; slices of one gradient do not."""
-    if one.slices[-1].gradient == other.slices[0].gradient:
-        return False
-    both = one.bytes + other.bytes
-    return both <= size or (2 * min(one.bytes, other.bytes) <= size and 2 * both <= 3 * size)
-
-
-def _joined(one: Part, other: Part) -> Part:
-    return Part(_together(one.unit, other.unit), min(one.first, other.first), max(one.last, other.last))
-
-
-def _together(one: MergedUnit, other: MergedUnit) -> MergedUnit:
-    """One unit of two neighbours, of which the first is the more urgent."""
-    return MergedUnit(one.urgency, max(one.ready, other.ready), one.slices + other.slices, one.bytes + other.bytes, one.kind)
+def _together(one: Part, other: Part) -> Part:
+    """Two neighbours as one, of which the first is the more urgent."""
+    (urgency, ready, slices, size, kind), more = one.unit, other.unit
+    unit = MergedUnit(urgency, max(ready, more.ready), slices + more.slices, size + more.bytes, kind)
+    return Part(unit, min(one.first, other.first), max(one.last, other.last))
