@@ -104,9 +104,13 @@ def step_pattern(figures: Figures, seconds: float, ink: Ink) -> Chart:
     shapes: List[Shape] = [*time_axis(seconds, height, 0), Text(LEFT - 8, 12, f"{top / 1e6:.3g} MB", "end", 11, MUTED)]
     for number, step in enumerate(figures.steps):
         tall = (height - 4) * step.bytes / top
-        about = f"step {number}: after {ms(step.begin)}, {step.units} units, {step.bytes / 1e6:.3g} MB"
+        about = _step_words(number, step.begin, step.units, step.bytes)
         shapes.append(Rect(LEFT + step.begin * scale, height - tall, max(2.5, step.seconds * scale), tall, Ink(ink.colour), about))
     return Chart(height + 32, shapes, "step pattern")
+
+
+def _step_words(number: int, begin: float, units: int, size: int) -> str:
+    return f"step {number}: after {ms(begin)}, {units} units, {size / 1e6:.3g} MB"
 
 
 HEAVIEST = 10  # parameters that are shown beside the first layer's
@@ -165,8 +169,7 @@ def _steps(figures: Figures, scale: float) -> Iterator[Shape]:
     yield Text(LEFT - 8, 6 + BAND - 7, "steps", "end", 11, MUTED)
     for step, at, to, units, size in figures.trace.steps.get(figures.median.number, []):
         width = max(3.0, (to - at) * scale)
-        about = f"step {step}: after {ms(at - begin)}, {units} units, {size / 1e6:.3g} MB"
-        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, INKS["step"], about)
+        yield Rect(LEFT + (at - begin) * scale, 8, width, BAND - 6, INKS["step"], _step_words(step, at - begin, units, size))
 
 
 def _links(figures: Figures, seconds: float, links: int) -> Iterator[Shape]:

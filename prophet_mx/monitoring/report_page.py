@@ -213,8 +213,8 @@ def rows(job: TracedJob) -> List[Row]:
         number = 100 * job.middle(value)
         return Row(what, number, f"{number:.1f}%", better, True)
 
-    ahead = job.middle(lambda worker: worker.middle([i.ahead for i in worker.iterations])) / 1e3
-    sent = job.middle(lambda worker: worker.middle([i.bytes for i in worker.iterations])) / 1e6
+    ahead = job.middle(lambda worker: worker.middle(lambda iteration: iteration.ahead)) / 1e3
+    sent = job.middle(lambda worker: worker.middle(lambda iteration: iteration.bytes)) / 1e6
     rate = job.middle(lambda worker: worker.rate)
     return [
         milliseconds("iteration", lambda worker: worker.seconds),
@@ -223,7 +223,7 @@ def rows(job: TracedJob) -> List[Row]:
         milliseconds("first layer: from ready to arrived", lambda worker: worker.first_wait("total")),
         Row("first layer: bytes in front of it", ahead, f"{digits(ahead)} KB", -1),
         share("links busy", lambda worker: worker.utilisation),
-        milliseconds("nothing to send: the network waits", lambda worker: worker.middle([i.idle for i in worker.iterations]), 0),
+        milliseconds("nothing to send: the network waits", lambda worker: worker.middle(lambda iteration: iteration.idle), 0),
         Row("sent per iteration", sent, f"{digits(sent)} MB"),
         Row("measured rate of the links", rate, format_rate(rate) if rate else "unknown"),
     ]

@@ -20,7 +20,7 @@ import os
 import statistics
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Callable, Dict, Iterable, List, Sequence, Tuple
 
 from ..errors import ConfigError, TraceError
@@ -88,34 +88,35 @@ class Figures:
         """The links' last known rates added up (bytes/s), 0 if none is known."""
         return sum(self.trace.rates.values())
 
-    def middle(self, values: Sequence[float]) -> float:
-        """The median of one value per iteration."""
-        return statistics.median(values)
+    def middle(self, value: Callable[[Iteration], float]) -> float:
+        """The median of a value over the iterations."""
+        return statistics.median([value(iteration) for iteration in self.iterations])
 
     @property
     def seconds(self) -> float:
         """The median time of an iteration."""
-        return self.middle([iteration.seconds for iteration in self.iterations])
+        return self.middle(lambda iteration: iteration.seconds)
 
     @property
     def utilisation(self) -> float:
         """The median share of the time in which the links carried bytes."""
-        return self.middle([iteration.utilisation for iteration in self.iterations])
+        return self.middle(lambda iteration: iteration.utilisation)
 
     @property
     def computing(self) -> float:
         """The median time of an iteration in which the worker has all that it needs: the least that it computes. While values arrive it may
         compute or wait. It is longest on the worker that the others wait for."""
-        return self.middle([iteration.parts["backward"] + iteration.parts["compute"] for iteration in self.iterations])
+        return self.middle(lambda iteration: iteration.parts["backward"] + iteration.parts["compute"])
 
     def part(self, name: str) -> float:
         """The median length of a part."""
-        return self.middle([iteration.parts[name] for iteration in self.iterations])
+        return self.middle(lambda iteration: iteration.parts[name])
 
     def first_wait(self, name: str) -> float:
         """The median of one stage of the first layer, or of its 'total'."""
-        waits = [iteration.first_layer for iteration in self.iterations]
-        return self.middle([sum(wait.values()) if name == "total" else wait[name] for wait in waits])
+        if name == "total":
+            return self.middle(lambda iteration: sum(iteration.first_layer.values()))
+        return self.middle(lambda iteration: iteration.first_layer[name])
 
 
 def figures(trace: Trace) -> Figures:
@@ -264,14 +265,18 @@ class TracedJob:
     @cached_property
     def stragglers(self) -> List[Figures]:
         """The workers that compute longer than most of the others."""
-        usual = statistics.median_low([worker.computing for worker in self.workers])
+        usual = self._usual
         return [worker for worker in self.workers if worker.computing > max(SLOW * usual, usual + DELAYS * self.seconds)]
 
     @property
     def delay(self) -> float:
         """How many times as long as most of the others the slowest worker computes."""
-        usual = statistics.median_low([worker.computing for worker in self.workers])
-        return self.slowest.computing / usual if usual else 1.0
+        return self.slowest.computing / self._usual if self._usual else 1.0
+
+    @property
+    def _usual(self) -> float:
+        """How long most of the workers compute."""
+        return statistics.median_low([worker.computing for worker in self.workers])
 
     def middle(self, value: Callable[[Figures], float]) -> float:
         """The median of a value over the workers."""
@@ -331,18 +336,18 @@ def _profile(figures: Figures) -> GradientProfile:
     for unit, facts in sorted(trace.units.items(), key=lambda item: item[1].urgency):
         units.setdefault(facts.parameter, []).append(unit)
     sizes = [max(1, sum(trace.units[unit].bytes for unit in own)) for own in units.values()]
-    ready = []
-    for own in units.values():
-        times = [
-            max((trace.passages[iteration.number][unit].ready for unit in own if unit in trace.passages[iteration.number]), default=0.0)
-            for iteration in figures.iterations
-        ]
-        ready.append(figures.middle([max(0.0, time - iteration.begin) for time, iteration in zip(times, figures.iterations)]))
+    ready = [figures.middle(partial(_last_ready, trace, own)) for own in units.values()]
     gradients = [Gradient(name, size, ready=time) for name, size, time in zip(units, sizes, ready)]
     return GradientProfile("trace", tuple(gradients), tuple((index,) for index in sorted(range(len(ready)), key=ready.__getitem__)))
+
+
+def _last_ready(trace: Trace, units: Sequence[int], iteration: Iteration) -> float:
+    """Seconds from the beginning of an iteration to when the last of these units became ready."""
+    passages = trace.passages[iteration.number]
+    return max([passages[unit].ready - iteration.begin for unit in units if unit in passages] + [0.0])
 
 
 def _rate(figures: Figures) -> float:
     """Bytes/s of the worker's links together: as measured, or what they carried while they were busy."""
     busy = figures.utilisation * figures.seconds
-    return figures.rate or (figures.middle([iteration.bytes for iteration in figures.iterations]) / busy if busy else 0.0)
+    return figures.rate or (figures.middle(lambda iteration: iteration.bytes) / busy if busy else 0.0)
