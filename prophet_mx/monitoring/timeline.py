@@ -146,7 +146,7 @@ class Timeline:
         }
         self.path = rank_path(path, rank)
         try:
-            self._file = TraceFile(self.path, _event("M", HEAD, self._process, args=head))
+            self._file = TraceFile(self.path, _json({"ph": "M", "name": HEAD, "pid": self._process, "args": head}))
             self._file.append(self._rows(rank, links))
         except OSError as error:
             raise ConfigError(not_allowed(f"timeline={self.path!r}", "a file that can be written", f" ({error.strerror})")) from None
@@ -164,7 +164,7 @@ class Timeline:
         """Mark this moment. Called from any thread."""
         recorder = self._recorder
         if recorder is not None:
-            self._notes.append(b",\n" + _event("i", text, self._process, ts=recorder.now_us(), s="p"))
+            self._notes.append(_event("i", text, self._process, ts=recorder.now_us(), s="p"))
 
     def stop(self) -> None:
         """Write what is left, and end. May be called again."""
@@ -201,7 +201,7 @@ class Timeline:
         """An error in the trace must not stop training."""
         try:
             write()
-        except Exception as error:  # pylint: disable=broad-except
+        except Exception as error:
             reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else repr(error)
             logger.error("timeline: %s cannot be written (%s); it is turned off, and training continues", self.path, reason)
             self._end()
@@ -216,7 +216,7 @@ class Timeline:
         text = self._source.drain_timeline(recorder, self._labels, last)
         if recorder.lost > self._lost:
             fresh = recorder.lost - self._lost
-            head += b",\n" + _event("i", f"{fresh}{LOST}", self._process, ts=recorder.now_us(), s="p")
+            head += _event("i", f"{fresh}{LOST}", self._process, ts=recorder.now_us(), s="p")
             self._lost = recorder.lost
         room = self._room(self._stage) - len(head)
         used_up = len(text) > room
@@ -224,7 +224,7 @@ class Timeline:
             whole = _fitting(text, room)
             text = whole + _fitting(_iterations(text[len(whole) :]), self._room(self._stage + 1) - len(head) - len(whole))
         if self._file.bytes + len(head) + RESERVE > self._limit or (used_up and self._stage == MAX_STAGE):
-            self._file.append(b",\n" + _event("i", "limit reached", self._process, ts=recorder.now_us(), s="p"))
+            self._file.append(_event("i", "limit reached", self._process, ts=recorder.now_us(), s="p"))
             logger.warning("timeline: %s has reached its limit of %d bytes and ends here", self.path, self._limit)
             self._end()
             return
@@ -252,7 +252,7 @@ class Timeline:
         rows = ROWS + tuple((LINK_ROW + i, link) for i, link in enumerate(links))
         events += [_event("M", "thread_name", self._process, tid=row, args={"name": name}) for row, name in rows]
         events += [_event("M", "thread_sort_index", self._process, tid=row, args={"sort_index": row}) for row, _ in rows]
-        return b"".join(b",\n" + event for event in events)
+        return b"".join(events)
 
     def _new_units(self) -> bytes:
         """The rows of units that have come since the last call. A parameter's units come together, and its name after them."""
@@ -274,11 +274,12 @@ class Timeline:
                 _event("M", "thread_name", self._process + 1, tid=unit + 1, args=row),
                 _event("M", "thread_sort_index", self._process + 1, tid=unit + 1, args={"sort_index": facts["rank"]}),
             ]
-        return b"".join(b",\n" + event for event in events)
+        return b"".join(events)
 
 
 def _event(phase: str, name: str, process: int, **fields: Any) -> bytes:
-    return _json({"ph": phase, "name": name, "pid": process, **fields})
+    """An event behind others in the file."""
+    return b",\n" + _json({"ph": phase, "name": name, "pid": process, **fields})
 
 
 def _json(value: Any) -> bytes:
