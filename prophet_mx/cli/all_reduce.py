@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         for bandwidth, ranks, prediction in found:
             print(f"\n{ranks} ranks, all-reduce, links of {format_rate(bandwidth)}\n  " + "\n  ".join(words(prediction)))
         print("\n" + "\n".join(line(cells, WIDTHS) for cells in [HEADINGS, *map(_cells, rows)]))
-    return write_csv("predict", arguments.csv, rows) if arguments.csv else 0
+    return write_csv("predict", arguments.csv, rows)
 
 
 def _check(arguments: argparse.Namespace) -> None:

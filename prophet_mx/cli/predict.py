@@ -85,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(json.dumps(answer, indent=1))
     elif ranges:
         print("\n" + "\n".join(where(useful, cluster) for cluster, useful in ranges))
-    return write_csv("predict", arguments.csv, values) if arguments.csv else 0
+    return write_csv("predict", arguments.csv, values)
 
 
 def _ranges(question: Question) -> List[Tuple[Cluster, Optional[UsefulRates]]]:

@@ -7,7 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..errors import ConfigError, ProfileError, not_allowed
 from ..policies import OFF
@@ -134,8 +134,10 @@ def line(cells: Sequence[str], widths: Sequence[int] = WIDTHS) -> str:
     return " ".join([cells[0].ljust(widths[0])] + [cell.rjust(width) for cell, width in zip(cells[1:], widths[1:])])
 
 
-def write_csv(command: str, path: str, rows: Sequence[Mapping[str, Any]]) -> int:
-    """Write rows to a CSV file. Returns the exit code: 1, after a line that says why, if it cannot be written."""
+def write_csv(command: str, path: Optional[str], rows: Sequence[Mapping[str, Any]]) -> int:
+    """Write rows to a CSV file, if one is asked for. Returns the exit code: 1, after a line that says why, if it cannot be written."""
+    if not path:
+        return 0
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -44,4 +44,4 @@ def run(arguments: argparse.Namespace) -> int:
             print(line(row.cells()), flush=True)
     if arguments.json:
         print(json.dumps(as_dict(question.profile, question.compute, rows), indent=1))
-    return write_csv("simulate", arguments.csv, rows) if arguments.csv else 0
+    return write_csv("simulate", arguments.csv, rows)

@@ -84,10 +84,9 @@ class Console:
         if not final and self._terminal and self._bar_of is None:
             self._bar_of = label
         if final:
+            clear = _CLEAR if self._bar else ""
             if label == self._bar_of:
-                clear, self._bar = _CLEAR if self._bar else "", ""
-            else:
-                clear = _CLEAR if self._bar else ""
+                self._bar = ""
             self._write(f"{clear}{line}\n{self._bar}")
         elif label == self._bar_of:
             self._bar = line[: terminal_size()[0] - 1]

@@ -105,8 +105,7 @@ def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:
     if any(loopback) and not all(loopback):
         host, address = next((host, address) for host, address, own in zip(hosts, found, loopback) if own)
         raise LaunchError(
-            f"the address of {host.name} is {address} here, where no other host reaches it; "
-            f"give its address in a host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
+            f"the address of {host.name} is {address} here, where no other host reaches it; give its address in {_line_of(host)}"
         )
     return found
 
@@ -138,7 +137,8 @@ def _ipv4(host: Host, name: str) -> str:
     try:
         return str(socket.getaddrinfo(name, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
-        raise LaunchError(
-            f"the address of {host.name} is not known here ({name}: {error.strerror}); "
-            f"give it in a host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
-        ) from None
+        raise LaunchError(f"the address of {host.name} is not known here ({name}: {error.strerror}); give it in {_line_of(host)}") from None
+
+
+def _line_of(host: Host) -> str:
+    return f"a host file, as in '{host.name} slots={host.slots} address=10.0.0.7'"
