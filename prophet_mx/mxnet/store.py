@@ -126,19 +126,23 @@ class WrappedStore(KVStore):
         """As :meth:`mxnet.kvstore.KVStore.init`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value)
-        self._check_new(key)
-        with self._watched("the other workers, which must initialise this key as well"), self._in_store():
+        with self._making(key, value):
             super().init(key, value)
-        self._register(key, value)
 
     def broadcast(self, key: Any, value: Any, out: Any, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.broadcast`; KVStoreError, before anything is sent, if the arguments are wrong."""
         if self._path is not None:
             check_init(self._keys, key, value, out)
             priority = checked_priority(priority)
+        with self._making(key, value):
+            super().broadcast(key, value, out, priority)
+
+    @contextmanager
+    def _making(self, key: Any, value: Any) -> Iterator[None]:
+        """A context in which the caller makes keys, together with the other workers."""
         self._check_new(key)
         with self._watched("the other workers, which must initialise this key as well"), self._in_store():
-            super().broadcast(key, value, out, priority)
+            yield
         self._register(key, value)
 
     def _check_new(self, key: Any) -> None:
