@@ -21,7 +21,6 @@ from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
 from ..planning.orders import Orders, forward_order
-from ..planning.units import Slice
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
 from ..quantities import format_rate
@@ -33,7 +32,7 @@ from .keys import Key, KeyBook
 from .layout import Layout
 from .lifecycle import FailOpen
 from .order_exchange import OrderExchange, OrderSource
-from .parameters import Arrays, GroupArrays, Parameter, Parameters
+from .parameters import Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
@@ -206,14 +205,6 @@ class ScheduledPath:
         self._note("while all workers send, each of them gets from a server", format_rate(rate), rate)
         self._note("while all workers send, a message takes each of them", f"{1e6 * message:.0f} us", message)
         self.driver.set_sizes(unit, message_bytes(rate, message, self._keys.servers))
-
-    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
-        """The buffer of a parameter before its first push, and its slices."""
-        return self.parameters.make(key, parts)
-
-    def make_group(self, members: Sequence[Key]) -> GroupArrays:
-        """The arrays of a group before its first push, which get its initial values."""
-        return self.parameters.make_group(members)
 
     def begin(self, layout: Layout, plain: PlainStore) -> None:
         """Schedule what is pushed from now on, by the layout on which the workers have agreed."""

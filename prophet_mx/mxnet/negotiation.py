@@ -35,7 +35,7 @@ from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, grou
 from .meeting import PROBE_ELEMENTS, Meeting, differences, message_seconds, rate
 from .optimizers import may_know_numbers, order_matters, slicing_allowed
 from .order_exchange import decoded_orders, encoded_orders
-from .parameters import Arrays, GroupArrays
+from .parameters import Parameters
 
 logger = logging.getLogger("prophet_mx")
 
@@ -45,18 +45,13 @@ class Side(Protocol):
     other workers are waiting."""
 
     profiled: bool  # it has a profile from an earlier job
+    parameters: Parameters  # makes the arrays that slices and groups are initialised from
 
     def measured(self, rate: float, message: float, unit: int) -> None:
         """Take what rank 0 has measured, and the size of a unit that follows from it."""
 
     def orders(self, layout: Layout) -> Optional[Orders]:
         """The orders of the layout's units on rank 0, None if it has none; None on all others."""
-
-    def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:
-        """The arrays from which the slices of a key are made. Called on rank 0 alone."""
-
-    def make_group(self, members: Sequence[Key]) -> GroupArrays:
-        """The arrays of a group, which get its initial values."""
 
 
 def negotiate(
@@ -108,8 +103,14 @@ def negotiate(
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
     """Whether a text key may be made although the keys of prophet_mx have shifted its number, nobody knows to which. ``optimizer`` is what
-    this store has sent, pickled. Blocks until every worker is here, as making the key does."""
-    return _Steps(plain, keys, compressed).text_may_come(optimizer)
+    this store has sent, pickled. Blocks until every worker is here, as making the key does.
+
+    It may where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none.
+    """
+    steps = _Steps(plain, keys, compressed)
+    alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
+    key, told = steps.tell([alike, 2])  # two elements that are not equal
+    return told[0] > 0 or told[0] == 0 and steps.meeting.stored(key, len(told))
 
 
 class _Steps:
@@ -123,15 +124,14 @@ class _Steps:
         self._service: List[Key] = []  # keys for messages between workers, beside the meeting's
         self._probes: List[Key] = []  # keys with which it is measured what a message costs
 
-    def _tell(self, mine: Sequence[float]) -> List[float]:
-        """Returns rank 0's numbers, as float32. Blocks until every worker is here."""
+    def tell(self, mine: Sequence[float]) -> Tuple[Key, List[float]]:
+        """Returns a new key, and rank 0's numbers, float32, of which it was made. Blocks until every worker is here."""
         key = self._keys.new_keys(1)[0]
         numbers = mx.nd.array(mine, dtype=np.float32)
         self._plain.broadcast(key, numbers, numbers)  # an initial value: no optimizer sees it
         self._keys.made(key)
         self._service.append(key)
-        told: List[float] = numbers.asnumpy().tolist()
-        return told
+        return key, numbers.asnumpy().tolist()
 
     # -- optimizers on the servers -------------------------------------------------------------------------------------------
 
@@ -147,12 +147,6 @@ class _Steps:
             return wrapping
         self._send(pickle.loads(optimizer) if optimizer is not None else None)
         return None
-
-    def text_may_come(self, optimizer: Optional[bytes]) -> bool:
-        """Yes where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none."""
-        alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
-        told = self._tell([alike, 2])  # two elements that are not equal
-        return told[0] > 0 or told[0] == 0 and self.meeting.stored(self._service[-1], len(told))
 
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
@@ -188,7 +182,7 @@ class _Steps:
         servers take our keys for parameters, or if a worker objects."""
         # Rank 0's decisions; what the other ranks find here is not used.
         ordered, obstacle = self._obstacle(optimizer)
-        in_order, measures = self._tell([ordered, not obstacle and self._room_for_probes()])
+        _, (in_order, measures) = self.tell([ordered, not obstacle and self._room_for_probes()])
         measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
@@ -197,7 +191,7 @@ class _Steps:
         if unit and not ordered:
             self._say_whole(obstacle)
         profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
-        told = self._tell([0 if obstacle else unit, measured, message, profiled])
+        _, told = self.tell([0 if obstacle else unit, measured, message, profiled])
         unit, measured, message = int(told[0]), told[1], told[2]
         side.measured(measured, message, unit)
         slices, obstacle = slices_of(self._keys, unit)
@@ -312,7 +306,7 @@ class _Steps:
         """What the slices of a key are initialised from."""
         if self._plain.rank != 0:  # the store takes rank 0's values; these never get memory
             return [mx.nd.empty((part.stop - part.start,), dtype=self._keys.shapes[key].dtype) for part in parts]
-        value, own = side.make(key, parts)
+        value, own = side.parameters.make(key, parts)
         self._plain.pull(key, value)
         value.wait_to_read()  # the slices have engine variables of their own
         return own
@@ -322,7 +316,7 @@ class _Steps:
         shapes = [self._keys.shapes[member] for member in group.members]
         if self.meeting.objection is not None:  # it may not have these keys, and sends nothing
             return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
-        arrays = side.make_group(group.members)
+        arrays = side.parameters.make_group(group.members)
         start = 0
         for member, (_, value), shape in zip(group.members, arrays.members, shapes):
             self._plain.pull(member, value)

@@ -24,6 +24,7 @@ class Side:
 
     def __init__(self, book):
         self.book = book
+        self.parameters = self
 
     def measured(self, rate, message, unit):
         pass
