@@ -43,7 +43,7 @@ def bind() -> None:
 
 
 def _copier() -> int:
-    """The handle of a local store through which arrays are copied, as MXNet's operator for copies takes no priority; it has key 0."""
+    """The handle of a local store with key 0. Arrays are copied through it, because MXNet's own operator for copies takes no priority."""
     store, zero = KVStoreHandle(), mx.nd.zeros((1,))
     check_call(mx.base._LIB.MXKVStoreCreate(b"device", ctypes.byref(store)))
     check_call(mx.base._LIB.MXKVStoreInit(store, 1, (ctypes.c_int * 1)(0), (ctypes.c_void_p * 1)(zero.handle.value)))
@@ -51,14 +51,14 @@ def _copier() -> int:
 
 
 class PlainStore(KVStore):
-    """The way to everything on a store that is not scheduled: MXNet's own methods, on a handle that belongs to somebody else.
+    """MXNet's own methods, which schedule nothing, on a store whose handle belongs to somebody else.
 
     It must not be used once the owner has freed the handle.
 
     Attributes
     ----------
     initial : the arrays on the CPU from which rank 0 initialised keys that were not pushed since. MXNet keeps them, and pulls into them.
-        They are the caller's, who may have changed them: batch normalisation does. So a pull of ours puts back what was in them.
+        They belong to the caller, who may have changed them, as batch normalisation does. So :meth:`pull` puts back what was in them.
     """
 
     def __init__(self, handle: KVStoreHandle) -> None:

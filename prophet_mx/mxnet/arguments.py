@@ -59,7 +59,7 @@ def type_name(dtype: Any) -> str:
 
 
 def check_key(key: Any) -> None:
-    """A key is a text that is not empty or a whole number from 0."""
+    """Check that this is a text that is not empty, or a whole number from 0."""
     if isinstance(key, str) and key or isinstance(key, int) and not isinstance(key, bool) and 0 <= key <= MAX_KEY:
         return
     kind: Type[KVStoreError] = KVStoreTypeError
@@ -69,7 +69,7 @@ def check_key(key: Any) -> None:
 
 
 def check_lists(key: Any, **lists: Any) -> None:
-    """If ``key`` is a list of keys, every other argument is a list of the same length, or None."""
+    """Check that ``key`` is a list of keys of one type, and every other argument a list of the same length, or None."""
     for name, values in lists.items():
         if values is None:
             continue
@@ -85,8 +85,8 @@ def check_lists(key: Any, **lists: Any) -> None:
 
 
 def grouped(key: Sequence[Any], *lists: Any) -> Tuple[Any, ...]:
-    """The keys of a call, each once, and the lists of its arrays. As in MXNet, a key that is there several times counts once, with all its
-    arrays, as if each were of another device: pushes are added up, and every array gets the pulled value. Lists are checked before."""
+    """The keys of a call, each once, with the lists of their arrays. As in MXNet, the arrays of a key that is there several times count as
+    those of several devices: pushes are added up, and every array gets the pulled value. The caller has checked the lists."""
     if len(set(key)) == len(key):
         return (key, *lists)
     places: Dict[Any, List[int]] = {}
@@ -134,7 +134,7 @@ def checked_priority(priority: Any) -> int:
 
 
 def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
-    """The arguments of init and of broadcast."""
+    """Check the arguments of init and of broadcast."""
     if not isinstance(key, (list, tuple)):
         key, value, out = [key], [value], None if out is None else [out]
     check_lists(key, value=value, out=out)
@@ -161,8 +161,8 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
 
 
 def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, buffer: Optional[mx.nd.NDArray] = None) -> None:
-    """The arguments of a key's push, pull or pushpull; None stands for one that is not given. ``buffer`` is the buffer of a parameter that
-    is scheduled already: its arrays must be like it.
+    """Check the arguments of one key's push, pull or pushpull; None stands for one that is not given. ``buffer`` is the buffer of a
+    parameter that is scheduled already: its arrays must be like it.
 
     A signal handler may pull, so this reads shapes in the way that is safe there.
     """
@@ -197,14 +197,14 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, buffer: Option
 
 
 def check_rows(book: KeyBook, key: Any) -> None:
-    """The keys of a pull of rows: of a dense key, MXNet's rank 0 refuses it, and others would get an old value."""
+    """Check the keys of a pull of rows. If one is dense, MXNet refuses the pull on rank 0 alone, and the others would get an old value."""
     for name in as_list(key):
         if isinstance(name, (str, int)) and name in book.shapes:
             raise KVStoreMXNetError(f"key {name!r:.80} is dense: its rows cannot be pulled; pull all of it")
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:
-    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer wants them; fast, as every call asks."""
+    """Whether the arrays given for a scheduled parameter are like its buffer, as check_transfer demands. Fast, because every call asks."""
     arrays = given if isinstance(given, (list, tuple)) else (given,)
     for array in arrays:
         if not (isinstance(array, NDArray) and native.fits(array.handle.value)):
@@ -213,7 +213,7 @@ def fit(native: "_core.Parameter", given: Any) -> bool:
 
 
 def pickled_optimizer(optimizer: Any) -> bytes:
-    """An optimizer as the servers need it. It is an instance of MXNet's Optimizer: anything else ends the servers."""
+    """The optimizer, pickled as the servers need it. Anything but an instance of MXNet's Optimizer would end the servers."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         raise KVStoreAttributeError(
             "an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not " + _kind(optimizer)
@@ -233,7 +233,7 @@ def parameter_names(optimizer: Any) -> Dict[Any, str]:
 
 
 def check_compression(parameters: Any) -> None:
-    """A dict with a type that MXNet has, and a positive threshold if there is one."""
+    """Check that this is a dict with a type that MXNet has, and with a positive threshold if it has one."""
     if not isinstance(parameters, dict) or parameters.get("type") not in COMPRESSIONS or set(parameters) - {"type", "threshold"}:
         kind: Type[KVStoreError] = KVStoreMXNetError if isinstance(parameters, dict) else KVStoreTypeError
         allowed = "a dict such as {'type': '2bit', 'threshold': 0.5}, type one of " + ", ".join(COMPRESSIONS)

@@ -1,10 +1,10 @@
-"""``mx.kv.create``, by which scripts make their stores: a worker that makes no ``dist`` store is told of it, and a second one is refused.
+"""Watches ``mx.kv.create``, by which scripts make their stores: warns a worker that makes no ``dist`` store, and refuses a second one.
 
-A worker without a ``dist`` store trains alone, as may all workers of its job, over one another's files. MXNet says nothing of it: the
-scheduler and the servers wait. Scripts do this whose option for the store was forgotten, such as ``--kv-store dist_sync``.
+A worker without a ``dist`` store trains alone. If all workers of a job do, they write over one another's files. MXNet says nothing of it:
+the scheduler and the servers wait. It happens where the option of a script for the store was forgotten, such as ``--kv-store dist_sync``.
 
-Scripts make a second one by mistake: they wrap a store, and then give the string ``"dist_sync"`` to a Trainer or to ``fit``, which make a
-store of it. MXNet would wait for ever, even if the first store was freed.
+A second one is made by mistake: a script wraps a store, and then gives the string ``"dist_sync"`` to a Trainer or to ``fit``, which make
+another store of it. MXNet would wait for ever, even if the first store was freed.
 """
 
 import atexit
@@ -57,7 +57,7 @@ _watch: Optional[_Watch] = None
 
 
 def expect_store() -> None:
-    """From now on a minute runs in which this process, if it is a worker, has to make a ``dist`` store. May be called again."""
+    """Begin the minute within which this process, if it is a worker, has to make a ``dist`` store. May be called again."""
     global _watch
     if _watch is not None or os.environ.get("DMLC_ROLE") != "worker" or multiprocessing.parent_process() is not None:
         return
@@ -77,7 +77,7 @@ def dist_store_wrapped() -> None:
 
 
 def replace_create(mark: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> bool:
-    """Put a function around ``mx.kvstore.create``, in all places that MXNet calls it by; False if the present one has this mark already."""
+    """Put a function around ``mx.kvstore.create``, under all names by which it is called; False if it has this ``mark`` already."""
     create = mx.kvstore.create
     if getattr(create, mark, False):
         return False

@@ -43,7 +43,7 @@ SETTLING = 5  # pushes of a key after those that make the first profile, until t
 class ScheduledPath:
     """The part of a store that exists only while its traffic is scheduled.
 
-    Everything that can fail is made here and by :meth:`start`, which must follow: the caller still has a store that works without it.
+    All that can fail is done here and in :meth:`start`, which must follow. Until then the caller's store works without the path.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class ScheduledPath:
             self._metrics.close()
             raise
         self.profiled = False
-        self._unseen: Optional[mx.base.MXNetError] = None  # what join() came upon
+        self._unseen: Optional[mx.base.MXNetError] = None  # of the program's own operations, found by join()
         self._key_sets = KeySets()
         self._iteration = 0
         self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
@@ -87,7 +87,7 @@ class ScheduledPath:
         self._pid = os.getpid()
 
     def start(self) -> None:
-        """Start the threads of the driver and of the watchdog. KVStoreError if one cannot be started: then none is left of the path's."""
+        """Start the threads of the driver and of the watchdog. KVStoreError if one cannot be started: then none runs."""
         self._fail = FailOpen(self.driver)
         self._monitor: Optional[LinkMonitor] = None
         self._learner = ProfileLearner(self.driver, self.config.warmup)
@@ -166,7 +166,7 @@ class ScheduledPath:
             self.parameters.gradients_are_like(sample)
         try:
             mx.nd.waitall()  # the initial pulls are over: only what is asked now is on the wire
-        except mx.base.MXNetError as error:  # the others wait; and MXNet has forgotten it now
+        except mx.base.MXNetError as error:  # not now, as the others wait; but MXNet will not raise it again
             self._unseen = error
         monitor = self._monitor = LinkMonitor(self.driver, self.config, self._keys.servers, self._fail)
         if plain is not None:
@@ -175,7 +175,7 @@ class ScheduledPath:
         self.profiled = bool(self._guarded("the profile", self._start_from_saved))
 
     def raise_unseen(self) -> None:
-        """Raise an error of the program's own operations that :meth:`join` came upon, now that the workers have agreed."""
+        """Raise the error of the program's own operations that :meth:`join` found, if any, now that the workers have agreed."""
         unseen, self._unseen = self._unseen, None
         try:
             if unseen is not None:
@@ -189,7 +189,7 @@ class ScheduledPath:
         self._learner.warmup = config.warmup
         self.driver.set_policy(config.policy)
         self._metrics.policy_known(config.policy)
-        if self._timeline is not None:  # its head tells the policy; there was nothing to record yet
+        if self._timeline is not None:  # its head names the policy; nothing has been recorded yet
             path, limit = self._timeline.asked
             self.stop_timeline()
             try:
@@ -315,7 +315,7 @@ class ScheduledPath:
         return self._timeline is not None
 
     def note_landed(self, key: Key, out: Any) -> None:
-        """For the timeline: a value was asked for by a pull of its own."""
+        """Tell the timeline of a value that is asked for by a pull alone, without a push."""
         parameter = self.parameters.get(key)
         if self._timeline is not None and parameter is not None:
             for target in as_list(out):

@@ -18,7 +18,7 @@ Key = Union[str, int]
 OWN_INTS = 100_000  # where prophet_mx's own int keys begin
 MAX_KEY = 2**31 - 1  # MXNet hands int keys on in 32 bits
 WIDE = -1  # the place of a key that is spread over all servers
-# The int keys with which workers begin to agree: the same whatever keys a worker has made, and where MXNet can place them.
+# The int keys of the meeting (meeting.py): the same on all workers, whatever keys these have made, and numbers that MXNet can place.
 MEETING_INTS = tuple(islice((number for number in range(2 * 10**9, MAX_KEY) if product(number) >= 0), 2))
 
 _FLAGS = {np.dtype(dtype): flag for dtype, flag in _DTYPE_NP_TO_MX.items() if dtype is not None}
@@ -89,7 +89,7 @@ class KeyBook:
         return self._made
 
     def aligned(self, count: int) -> None:
-        """From now on text keys are numbered from here: as on rank 0."""
+        """Number text keys from ``count`` on, as rank 0 does."""
         self._made = count
 
     def adopt(self, entries: Iterable[Tuple[Key, Optional[Shape]]]) -> None:
@@ -123,23 +123,25 @@ class KeyBook:
         return [f"prophet_mx:{self._made + i}" for i in range(count)]
 
     def _taken(self) -> Set[int]:
-        """All int keys but those with which workers begin to agree."""
+        """All int keys that are in use, but those of the meeting."""
         return {key for key in (*self._numbers, *self.gradients) if isinstance(key, int) and key not in MEETING_INTS}
 
     def _free(self, taken: Set[int]) -> Iterator[int]:
         """Int keys that are not taken, on each server in turn."""
         first = max(OWN_INTS, 1 + max(taken, default=0))
         for number in chain(range(first, MAX_KEY + 1), range(OWN_INTS, first)):
-            # A negative product is no server, or always the first one.
+            # MXNet places a number whose product is negative on no server, or always on the first.
             if product(number) >= 0 and number not in taken and number not in MEETING_INTS:
                 yield number
 
     def slice_keys(self, slices: Sequence[int], whole: Iterable[Key], message: int = 0) -> Tuple[List[Key], List[Key]]:
-        """Names for the keys of ``slices`` and groups (bytes, most urgent first), such that they even out what servers have to do beside
-        ``whole``, the keys of whole gradients; and all keys that are to be made then, in this order, of which the last is free for another
-        use. ``message`` is what each counts besides its bytes (see :func:`~prophet_mx.planning.placement.even_servers`).
+        """Returns names for the keys of slices and groups, and all keys that have to be made for them, in the order of making. The last of
+        these is free for another use.
 
-        Text keys are numbered as they are made, so that some may have to be made for their numbers alone.
+        ``slices`` are the bytes of the slices and groups, most urgent first. Their keys are chosen so that servers have about the same to
+        do, with ``whole``, the keys of whole gradients, counted in. ``message`` is what each counts besides its bytes (see
+        :func:`~prophet_mx.planning.placement.even_servers`). Text keys are numbered as they are made, so that some are made for nothing but
+        their numbers.
         """
         loads = [0] * self.servers
         for key in whole:
@@ -201,9 +203,9 @@ def _shape(shape: Sequence[int], flag: int, size: int) -> Shape:
 def first_difference(book: KeyBook, theirs: Sequence[Entry], more: int, alike: bool) -> str:
     """The first difference from rank 0's keys that prevents training together, in words; '' if there is none.
 
-    ``more`` says how many more text keys this worker has made than rank 0, seen or not. If it is 0, a worker that has not seen the first
-    ones made, as it was wrapped later than rank 0, takes over what rank 0 knows of them. Of int keys that is not known: a worker that has
-    not seen some made, and has not made as many calls (``alike``), may lack them.
+    ``more`` says how many more text keys this worker has made than rank 0, before or after its store was wrapped. If it is 0, the worker
+    has all of them, and takes over what rank 0 knows of those that it made before. Nothing tells how many int keys were made before: a
+    worker that has not seen all of rank 0's made may lack some, unless it has made as many calls (``alike``).
     """
     places = {key: place for place, (key, _) in enumerate(theirs)}
     unseen = more + len(theirs) - len(book.initialised)  # text keys from before this store was wrapped

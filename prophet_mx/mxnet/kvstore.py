@@ -106,8 +106,8 @@ class ScheduledKVStore(WrappedStore):
         self._pack_and_send(parameter, as_list(value), None, iteration, priority)
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array it last sent, so after a push as the engine
-        orders it.
+        """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array that it sent last, so the engine orders the pull
+        after the push.
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
         """
@@ -196,7 +196,7 @@ class ScheduledKVStore(WrappedStore):
     def _schedule(self, key: Key, value: Any) -> Optional[Parameter]:
         """Put a key on the scheduled path at its first push; None if it is not scheduled.
 
-        A signal handler may pull, which comes here as well, but not in the middle: a key is put on the path once.
+        A signal handler may pull, and so call this. But none runs while a key is put on the path, which happens once.
         """
         sample = as_list(value)[0]
         self._check_refused()

@@ -16,7 +16,7 @@ from .optimizers import may_know_numbers
 from .slice_optimizer import SliceOptimizer
 
 GROUPED = ("float16", "float32", "float64")  # types of gradients that may share a message
-MOST_WORKERS = 2048  # up to which a word of every such type counts workers exactly
+MOST_WORKERS = 2048  # a word of each such type counts up to so many exactly
 
 LATE = 1 << 60  # where the positions of keys begin that are not in the layout
 
@@ -137,8 +137,8 @@ class Layout:
 
 
 def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
-    """The slices of each key that is cut into units of about ``unit`` bytes, or is whole on a server that is chosen. If MXNet cannot place
-    so many, there are none, and a text says why; else it is ''."""
+    """Returns the slices of each key that is cut into units of about ``unit`` bytes, and the only slice of each that stays whole, on a
+    server that is chosen. If MXNet cannot place so many keys, there are none, and the text says why; else it is ''."""
     found = {}
     most = most_elements(keys.servers, keys.bigarray)
     for key, shape in keys.shapes.items():

@@ -113,9 +113,9 @@ class Path(Protocol):
 
 @contextmanager
 def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
-    """A context for the meeting of the workers, which puts the path that joins into the list. An error of the program's own operations
-    that this came upon is raised at the end. If another one ends the context, as of a signal handler, that one goes on, and the first is
-    logged: it must not take the place of Ctrl-C."""
+    """A context for the meeting of the workers, inside of which the path that joins is put into the list. If the path has found an error of
+    the program's own operations, it is raised at the end. But if another error ends the context, such as Ctrl-C, that one goes on, and the
+    path's is only logged."""
     try:
         yield
     except BaseException:
@@ -130,7 +130,7 @@ def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
 
 
 _live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, Path]" = weakref.WeakKeyDictionary()
-_handed_over: List["_End"] = []  # ends that are not over, of stores whose __del__ could not wait for them
+_handed_over: List["_End"] = []  # of stores whose __del__ could not wait for their end, until it is over
 _collector: Optional[int] = None  # the thread in which the garbage collector runs
 
 
@@ -145,11 +145,11 @@ def let_go(store: mx.kvstore.KVStore) -> None:
 
 
 def end(path: Path, plain: PlainStore) -> None:
-    """The end of a store without references: its path is stopped and its handle freed, which waits for other workers.
+    """End a store without references: stop its path and free its handle, which waits for other workers.
 
     The thread that drops the last reference waits for that, as with a plain store. But the garbage collector calls ``__del__`` in the
-    middle of anything, in any thread: in one that the path's end would join, or in one that holds a lock, as of a log handler, for which
-    one of the path's threads waits. Then a new thread carries the end out, and nothing is waited for here, nor any lock taken.
+    middle of anything, in any thread: in one that the path's end would join, or in one that holds a lock for which one of the path's
+    threads waits, such as a log handler's. Then a new thread does it, and this one waits for nothing and takes no lock.
     """
     ending = _End(path, plain)
     if _collector != threading.get_ident() and not in_own_thread():

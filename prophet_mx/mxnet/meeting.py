@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.float32]
 
 FENCES = 16  # calls that make keys by which a worker may be ahead of rank 0, or behind, and still be told what is wrong
-OVER_ANY_THRESHOLD = 1e30  # a number that compression to 2 bits makes its threshold, whatever that is
+OVER_ANY_THRESHOLD = 1e30  # compression to 2 bits turns this number into its threshold, whatever that is
 
 # The settings that are rank 0's for all workers: they control what the workers do together. All others are each worker's own: they change
 # when its gradients leave, which cannot change a result or cause a deadlock (see the proof in _ext/), or what it shows and writes.
@@ -145,7 +145,7 @@ class Meeting:
                     "wrapped"
                 )
                 if more or not alike:
-                    raise error  # it is ahead, or behind, and numbers keys in its own way: the others cannot be told
+                    raise error  # here: it is ahead or behind, and numbers keys in its own way, so it cannot tell the others
                 self.objection = self.objection or error
         self._keys.adopt(theirs)
 
@@ -188,8 +188,9 @@ class Meeting:
         return [f"prophet_mx:first{place}" for place in range(ROW)], REACH, 3 * REACH
 
     def settle(self, numbered: bool) -> None:
-        """If a worker objects, raise why on all workers; on that one alone if it is not known how to tell the others, as nobody knows the
-        numbers of our keys, or has seen rank 0's made. Blocks until every worker is here."""
+        """If a worker objects, raise why on all workers. It is raised on that worker alone where there is no way to tell the others: nobody
+        knows the numbers of our keys (they are not ``numbered``), or rank 0 has seen none of the caller's made. Blocks until every worker
+        is here."""
         can_hear = numbered and self._keys.shapes
         heard = self._objections(str(self.objection or "")) if can_hear else None
         if self.objection is not None:
@@ -204,7 +205,7 @@ class Meeting:
         if mine:
             raised[self._plain.rank] = -10 * OVER_ANY_THRESHOLD if self._compressed else 1
         heard = self._summed(self.key, raised)
-        others = np.flatnonzero(heard != heard[-1])  # what was too large to be compressed before is still added to each element
+        others = np.flatnonzero(heard != heard[-1])  # compression still adds what it has left of an earlier number to each element
         if not len(others):
             return None
         first = int(others[0])

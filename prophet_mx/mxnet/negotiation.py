@@ -102,10 +102,10 @@ def negotiate(
 
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
-    """Whether a text key may be made although the keys of prophet_mx have shifted its number, nobody knows to which. ``optimizer`` is what
-    this store has sent, pickled. Blocks until every worker is here, as making the key does.
+    """Whether a text key may be made although the keys of prophet_mx have shifted its number to one that nobody knows. ``optimizer`` is the
+    one that this store has sent, pickled. Blocks until every worker is here, as making the key does.
 
-    It may where rank 0's optimizer treats all keys alike; if rank 0 knows of none, where the servers have none.
+    It may if rank 0's optimizer treats all keys alike. If rank 0 knows of no optimizer, it may if the servers have none.
     """
     steps = _Steps(plain, keys, compressed)
     alike = 0 if optimizer is None else -1 if may_know_numbers(pickle.loads(optimizer), 0) else 1
@@ -136,8 +136,8 @@ class _Steps:
     # -- optimizers on the servers -------------------------------------------------------------------------------------------
 
     def pass_through(self, optimizer: Optional[bytes], wraps: bool) -> Optional[Wrapping]:
-        """Nothing is scheduled. The key through which the workers have learned that shifts the numbers of later ones: an optimizer on the
-        servers to which this matters (``wraps``) is sent again, wrapped. None if nobody knows those numbers. Blocks until every worker is
+        """How to wrap optimizers where nothing is scheduled: the key of the meeting still shifts the numbers of later ones. An optimizer on
+        the servers to which that matters (``wraps``) is sent again, wrapped. None if nobody knows the numbers. Blocks until every worker is
         here."""
         wrapping = self._wrapping({})
         if wrapping is None or not wraps:
@@ -172,7 +172,7 @@ class _Steps:
         alike, if it does not."""
         if wrapping is not None:
             self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-            if self._keys.shapes and not self.meeting.stored():  # without keys that were made in time, nothing will be pushed to ours
+            if self._keys.shapes and not self.meeting.stored():  # where no key was seen made, nothing is pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     # -- the layout ----------------------------------------------------------------------------------------------------------

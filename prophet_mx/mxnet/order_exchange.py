@@ -82,8 +82,8 @@ class OrderExchange:
         self._failed = False
         self._array = mx.nd.zeros((2 * units + 1,))
         self._messages: List[Unread] = []
-        self._sent = self._received = 0  # rounds whose orders were
-        self._unsettled = False  # new orders are used, and not known to be by all
+        self._sent = self._received = 0  # rounds whose orders were sent, and received
+        self._unsettled = False  # new orders are in use here, but perhaps not on all workers
 
     def clock_pushed(self, own: Callable[[], Optional[Orders]], use: Callable[[Orders], None], settled: Callable[[], None]) -> None:
         """The clock was pushed once more. Never blocks. Keeps none of its arguments: they refer to the owner of this object.

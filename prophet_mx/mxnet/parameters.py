@@ -112,7 +112,7 @@ class Parameters:
         buffer, arrays = self._made.pop(key, (None, []))
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
             buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
-        # Only a parameter whose gradients are plain: others have to be copied as a whole.
+        # Chunks only where gradients are plain: others have to be copied as a whole.
         chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
         keys = self.layout.keys_of(key)
         if self.layout.is_late(key):
@@ -245,7 +245,7 @@ class Parameters:
         reducer.pull(key, total, priority)
 
     def gradients_are_like(self, sample: mx.nd.NDArray) -> None:
-        """Gradients that will be pushed are on the same device as this one."""
+        """Expect gradients on the same device as this one."""
         self._home = _host(sample)
 
     def make(self, key: Key, parts: Sequence[Slice]) -> Arrays:

@@ -48,7 +48,7 @@ def _multipliers(optimizer: Any, number: int) -> Tuple[float, float]:
 
 
 def _any_number_of_calls(schedule: Any) -> bool:
-    """Whether a schedule gives the same rate again. One of the user may count how often it is asked."""
+    """Whether a schedule gives the same rate however often it is asked. One of the user's may count that."""
     return schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler"
 
 
@@ -60,8 +60,8 @@ def _part(state: Any, start: int, stop: int) -> Any:
 
 
 class SgdCall:
-    """MXNet's operator for SGD, called with the arguments that ``SGD.update_multi_precision`` gives it, which makes all of them anew each
-    time. Python's stack may grow in pages that a server gets and gives back at each call: so there are few functions in functions.
+    """MXNet's operator for SGD, called with the arguments that ``SGD.update_multi_precision`` gives it, but without making all of them anew
+    each time. Few functions call others here: Python's stack grows in pages, and a server may get one and give it back at each call.
 
     ``numbers`` and ``states`` are those of the arrays that are updated, at most ``MOST``.
     """
@@ -239,7 +239,7 @@ class Group:
         if words == self._full:
             self._rounds += 1
         else:
-            # In others, members may now differ from their neighbours.
+            # In the runs of other plans, members may now differ from their neighbours.
             self._plans = {known: plan for known, plan in self._plans.items() if known == words}
             for member in self._present(words):
                 self._own[member] += 1
@@ -310,10 +310,11 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     inner : the user's optimizer.
     parameters : number of the parameter for each slice's number. Numbers not in it are the parameters themselves.
     service : numbers of the keys for messages between workers: the servers store the sum of what is pushed, and update nothing.
-    probes : numbers of keys with which they measure what a message costs: updated by a copy of ``inner``, which takes as long and
+    probes : numbers of the keys with which workers measure what a message costs: updated by a copy of ``inner``, which takes as long and
         changes nothing.
-    first : the first number that prophet_mx made keys of, ``last`` the last: later keys of the caller count from ``first`` on, as
-        they would without prophet_mx (string keys are numbered as they come; ints are the caller's own: ``shift`` is then False).
+    first, last : numbers of the first and the last key of prophet_mx. Later keys of the caller are shown to ``inner`` as numbered from
+        ``first`` on, as they would be without prophet_mx.
+    shift : whether they are: string keys are numbered as they come, but int keys are their own numbers.
     groups : for the number of each group's key, number of the parameter and elements of each member, in the order of the array.
     workers : how many there are.
     values : for the number of each group's key, type and bytes in hexadecimal of what its members have, if the servers had no optimizer so

@@ -48,7 +48,7 @@ class Mode(Enum):
 class WrappedStore(KVStore):
     """All of a :class:`~prophet_mx.ScheduledKVStore` but what it does with gradients; its parameters and errors are described there.
 
-    ``_path`` is there in the mode SCHEDULED. In UNMET and REFUSED it is if this worker schedules by its own settings, or has begun to.
+    ``_path`` exists in the mode SCHEDULED. In UNMET and REFUSED it exists if this worker schedules by its own settings, or has begun to.
     """
 
     _mode: Mode
@@ -112,7 +112,7 @@ class WrappedStore(KVStore):
         self._str_updater_func = kv._str_updater_func
 
     def _given_back(self) -> KVStore:
-        """The plain store again, of one that was closed; this one is then of no more use."""
+        """The plain store again. This one has been closed, and is of no use afterwards."""
         self._path = None
         let_go(self)
         plain = KVStore(self.handle)
@@ -146,8 +146,8 @@ class WrappedStore(KVStore):
         self._register(key, value)
 
     def _check_new(self, key: Any) -> None:
-        """Keys of prophet_mx must not be made by the caller: those with which workers begin to agree, and, once they have met, the others,
-        even if nothing is scheduled. These also shift the number of a new string key, which is right only if the optimizer on the servers
+        """KVStoreError if the caller makes a key of prophet_mx: one of the meeting, or, once the workers have met, any other, even if
+        nothing is scheduled. These keys also shift the number of a new string key, which is right only if the optimizer on the servers
         knows them."""
         if self._mode is Mode.PLAIN:
             return
@@ -162,8 +162,8 @@ class WrappedStore(KVStore):
             self._check_shifted(names[0])
 
     def _check_shifted(self, name: str) -> None:
-        """A new text key whose number is not that which it has without the wrapper: nobody may go by the numbers of keys. Blocks until
-        every worker is here, as making the key does."""
+        """KVStoreError if the optimizer on the servers may go by the number of this new text key, which is another than without the
+        wrapper. Blocks until every worker is here, as making the key does."""
         with deferred_signals():
             may_come = text_may_come(self._plain, self._keys, self._compression != 1, self._optimizer)
         self._shifted = self._shifted or may_come
@@ -186,7 +186,7 @@ class WrappedStore(KVStore):
 
     @contextmanager
     def _in_store(self) -> Iterator[None]:
-        """A context in which the caller's thread may be in a function of MXNet's store that makes room for a key."""
+        """A context for calls of MXNet's store that may make room for a key: the driver's own thread has to know of them."""
         driver = None if self._path is None else self._path.driver
         if driver is not None:
             driver.set_calling(True)
