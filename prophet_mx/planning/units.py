@@ -25,7 +25,7 @@ LITTLE = 1 / 8  # of the smallest unit: a collective of fewer bytes takes a star
 
 
 class Slice(NamedTuple):
-    """Elements ``start`` to ``stop`` of the flat gradient of this index; also of a whole one."""
+    """Elements ``start`` to ``stop`` of the flat gradient of this index, which is 0 where it is alone; also of a whole one."""
 
     gradient: int
     start: int
@@ -72,7 +72,7 @@ class MergedUnit(NamedTuple):
 # -- messages to servers ---------------------------------------------------------------------------------------------------
 
 
-def cut(elements: int, element_bytes: int, unit: int, most: int = MOST, gradient: int = 0) -> List[Slice]:
+def cut(elements: int, element_bytes: int, unit: int, most: int = MOST) -> List[Slice]:
     """The slices of one gradient of ``elements`` elements for units of about ``unit`` bytes (0: whole), equal to within one element.
 
     A gradient of up to one and a half units stays whole (:func:`~prophet_mx.sizes.parts_of`). But no slice has more than
@@ -81,13 +81,13 @@ def cut(elements: int, element_bytes: int, unit: int, most: int = MOST, gradient
 
     >>> [(part.start, part.stop) for part in cut(10, 4, 16)]
     [(0, 3), (3, 6), (6, 10)]
-    >>> cut(1500000, 2, 4000000, most=999999, gradient=7)
-    [Slice(gradient=7, start=0, stop=750000), Slice(gradient=7, start=750000, stop=1500000)]
+    >>> cut(1500000, 2, 4000000, most=999999)
+    [Slice(gradient=0, start=0, stop=750000), Slice(gradient=0, start=750000, stop=1500000)]
     """
     parts = min(elements, MAX_PARTS, parts_of(elements * element_bytes, unit)) if unit > 0 and elements else 1
     if unit > 0 and most * element_bytes >= MIN_UNIT:
         parts = max(parts, min(MAX_PARTS, -(-elements // most)))
-    return [Slice(gradient, elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
+    return [Slice(0, elements * i // parts, elements * (i + 1) // parts) for i in range(parts)]
 
 
 def together(sizes: Sequence[int], least: int) -> List[int]:
