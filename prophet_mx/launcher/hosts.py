@@ -118,13 +118,7 @@ def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int])
     rounds = [(turn, i) for i, host in enumerate(hosts) for turn in range(host.slots)]
     of_workers = [i for _, i in sorted(rounds)[:workers]]
     servers = len(set(of_workers)) if servers is None else servers
-    of_servers = [i % len(hosts) for i in range(servers)]
-    return (
-        (
-            [Placed("scheduler", 0, 0)]
-            + [Placed("server", i, host) for i, host in enumerate(of_servers)]
-            + [Placed("worker", i, host) for i, host in enumerate(of_workers)]
-        ),
-        workers,
-        servers,
-    )
+    placed = [Placed("scheduler", 0, 0)]
+    placed += [Placed("server", i, i % len(hosts)) for i in range(servers)]
+    placed += [Placed("worker", i, host) for i, host in enumerate(of_workers)]
+    return placed, workers, servers

@@ -6,7 +6,7 @@ connection is known here by its socket's number in the kernel: another socket in
 
 import os
 import socket
-from typing import Any, List, Mapping, NamedTuple, Optional
+from typing import Any, List, NamedTuple, Optional
 
 import psutil
 
@@ -65,11 +65,7 @@ def tcp_connections() -> List[Any]:
     return found
 
 
-def to_scheduler(environ: Optional[Mapping[str, str]] = None) -> List[int]:
+def to_scheduler() -> List[int]:
     """File descriptors of this process's connections to the ps-lite scheduler."""
-    environ = os.environ if environ is None else environ
-    return [
-        c.fd
-        for c in tcp_connections()
-        if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr and str(c.raddr.port) == environ.get("DMLC_PS_ROOT_PORT", "")
-    ]
+    root = os.environ.get("DMLC_PS_ROOT_PORT", "")
+    return [c.fd for c in tcp_connections() if c.status == psutil.CONN_ESTABLISHED and c.fd >= 0 and c.raddr and str(c.raddr.port) == root]

@@ -26,16 +26,15 @@ logger = logging.getLogger("prophet_mx")
 NIC_PERIOD = 0.005  # seconds between two readings of the interface's counters
 
 
-def server_sockets(environ: Optional[Mapping[str, str]] = None) -> List[int]:
+def server_sockets() -> List[int]:
     """File descriptors of this process's outgoing TCP connections other than those to the ps-lite scheduler and to itself.
 
     ps-lite connects every worker to the scheduler, to each server and to itself, and each of them to the worker's listening port:
     a connection with that port at either end is not one to a server.
     """
-    environ = os.environ if environ is None else environ
     connections = tcp_connections()
     listening = {c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN}
-    root = environ.get("DMLC_PS_ROOT_PORT", "")
+    root = os.environ.get("DMLC_PS_ROOT_PORT", "")
     return sorted(
         c.fd
         for c in connections
@@ -75,9 +74,8 @@ def _written(fd: int) -> int:
     return acked + queued
 
 
-def interface_name(environ: Optional[Mapping[str, str]] = None) -> Optional[str]:
+def interface_name(environ: Mapping[str, str] = os.environ) -> Optional[str]:
     """The network interface that leads to the ps-lite scheduler, or None if it is not known."""
-    environ = os.environ if environ is None else environ
     if environ.get("DMLC_INTERFACE") in psutil.net_if_addrs():
         return environ["DMLC_INTERFACE"]
     try:
