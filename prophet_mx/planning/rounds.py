@@ -13,6 +13,7 @@ DRIFT = 0.1  # of backward's time, by which most gradients become ready earlier 
 RATE_DRIFT = 0.03  # of the plan's rate
 LEAST_RATE = 0.8  # of the measured rate
 LEAST_OWNED = 0.5  # of all bytes, for a round in halves: what they save, others lose as links are busy in one direction only
+STARTUP_OF_HALF = 1 / 6  # of that of an all-reduce, as a half is only sent
 GUESS = CollectiveCost(0.0005, 100e6)  # until it is measured
 
 
@@ -88,17 +89,21 @@ class RoundPlanner:
         self.cost = cost
         places = {gradient.name: place for place, gradient in enumerate(profile.gradients)}
         urgency, ready = [places[each.name] for each in self._parameters], self._by_parameter(profile)
-        sizes = fixed_sizes(self._unit) if self._unit else collective_sizes(cost, max(ready))
         if way == HALVES:
-            units, owned = self._units_of_owners(urgency, ready, sizes, cost.rate, ranks, divide)
+            of_half = cost._replace(startup=cost.startup * STARTUP_OF_HALF)
+            units, owned = self._units_of_owners(urgency, ready, self._sizes(of_half, ready), cost.rate, ranks, divide)
             halved = sum(unit.bytes for unit, owner in zip(units, owned) if owner is not None)
             if halved >= LEAST_OWNED * sum(unit.bytes for unit in units):
-                return RoundPlan(units, order_of_halves(units, owned, ranks, cost), urgency, cost, profile, owned, way)
+                return RoundPlan(units, order_of_halves(units, owned, ranks, of_half), urgency, cost, profile, owned, way)
             way = TOGETHER
+        sizes = self._sizes(cost, ready)
         if way == TOGETHER:
             sizes = fixed_sizes(sizes.most)
         units = partition(self._members(urgency if way == URGENT else ranked(list(zip(ready, urgency))), ready), sizes, cost.rate)
         return RoundPlan(units, static_order(units, cost), urgency, cost, profile, way=way)
+
+    def _sizes(self, cost: CollectiveCost, ready: Sequence[float]) -> UnitSizes:
+        return fixed_sizes(self._unit) if self._unit else collective_sizes(cost, max(ready))
 
     def _units_of_owners(
         self, urgency: Sequence[int], ready: Sequence[float], sizes: UnitSizes, rate: float, ranks: int, divide: bool

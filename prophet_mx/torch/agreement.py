@@ -32,6 +32,7 @@ from .tracked import Tracked
 logger = logging.getLogger("prophet_mx")
 
 PROBE_SMALL = 1024  # bytes: next to nothing but the start-up
+LOOKS = 16  # at what the start-up is
 PROBE_LARGE = (1 << 18, 1 << 20, 1 << 22)  # bytes: the largest that does not take long
 PROBE_SECONDS = 0.05  # a collective that takes longer is large enough to tell the rate
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
@@ -116,8 +117,10 @@ def measure(group: dist.ProcessGroup, strategy: Strategy, device: torch.device) 
     itemsize = strategy.itemsize(torch.float32)
     small = torch.zeros(PROBE_SMALL // itemsize, device=device)
     _seconds(group, strategy, small, 8)
-    # The least of many short looks: while others use the processors, one takes several times as long.
-    startup = min(_seconds(group, strategy, small, 8) for _ in range(16))
+    # The quickest quarter of many short looks, as some take several times as long, while others use the processors. But the very quickest
+    # says too little: that of one job may be a third of another's.
+    looks = sorted(_seconds(group, strategy, small, 16) for _ in range(LOOKS))
+    startup = looks[LOOKS // 4]
     rate = GUESS.rate
     for size in PROBE_LARGE:
         seconds = torch.tensor([_seconds(group, strategy, torch.zeros(size // itemsize, device=device), 3 * OUTSTANDING)], device=device)
