@@ -109,6 +109,8 @@ _forking: List[Exchange] = []  # their locks are held
 def end_at_exit(exchange: Exchange, monitor: Monitor, leave: Callable[[], None], finalizer: weakref.finalize) -> None:
     """End this with the process, unless :func:`ended` says that it has ended before. ``leave`` is called in a forked child. The
     ``finalizer`` has nothing to do then: the interpreter drops the optimizer when modules have no names left."""
+    atexit.unregister(_at_exit)  # with Python 3.13 a child of multiprocessing has none of its parent's
+    atexit.register(_at_exit)
     finalizer.atexit = False
     _open[exchange] = _Open(monitor, os.getpid(), leave, finalizer)
 
@@ -130,7 +132,6 @@ def wait_in_time(exchange: Exchange) -> None:
         time.sleep(0.001)
 
 
-@atexit.register
 def _at_exit() -> None:
     for exchange, each in list(_open.items()):
         if each.pid != os.getpid():
