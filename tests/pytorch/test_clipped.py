@@ -17,7 +17,7 @@ from prophet_mx.torch import ScheduledOptimizer, agreement
 from prophet_mx.torch.norms import divisible
 from support.ranks import on_ranks
 from support.sent import written
-from support.training import METHODS, Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, backward, batches, run, same
+from support.training import METHODS, Hooked, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, backward, batches, run, same
 
 ITERATIONS = 8
 LIMIT = 0.05
@@ -445,20 +445,6 @@ def test_unused_parameters(clipping):
         expect_halves(method, clipping == "overlap")
 
     same(training, *overlapping(clipping))
-
-
-class Hooked(Method):
-    """DDP with a communication hook."""
-
-    def __init__(self, hook):
-        super().__init__()
-        self.hook = hook
-
-    def wrap(self, model, optimizer, **ddp):
-        model, optimizer = super().wrap(model, optimizer, **ddp)
-        model._check_comm_hook = lambda hook: None
-        model.register_comm_hook(None, self.hook)
-        return model, optimizer
 
 
 @pytest.mark.parametrize("hook", [bf16_compress_hook, fp16_compress_hook], ids=lambda hook: hook.__name__)

@@ -13,30 +13,11 @@ from torch.nn.parallel import DistributedDataParallel
 from prophet_mx.errors import ConfigError
 from prophet_mx.torch import ScheduledOptimizer
 from support.ranks import on_ranks
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, batches, run, step
+from support.training import Hooked, Method, Scheduled, ScheduledDDP, assert_equal, assert_same_on_all_ranks, batches, register, run, step
 
 ITERATIONS = 8
 HOOKS = {"bf16": bf16_compress_hook, "fp16": fp16_compress_hook}
 WIDTH = 30
-
-
-def register(model, hook, state=None):
-    """Also where DDP itself does not take a hook for bfloat16, as there is no NCCL; gloo sums such numbers as well."""
-    model._check_comm_hook = lambda hook: None
-    model.register_comm_hook(state, hook)
-
-
-class Hooked(Method):
-    """DDP with a communication hook."""
-
-    def __init__(self, hook):
-        super().__init__()
-        self.hook = hook
-
-    def wrap(self, model, optimizer, **ddp):
-        model, optimizer = super().wrap(model, optimizer, **ddp)
-        register(model, self.hook)
-        return model, optimizer
 
 
 class ScheduledHooked(ScheduledDDP):

@@ -52,6 +52,25 @@ class Method:
         """Sees whether there is a plan already."""
 
 
+def register(model: DistributedDataParallel, hook: Callable[..., Any], state: Any = None) -> None:
+    """Also where DDP itself does not take a hook for bfloat16, as there is no NCCL; gloo sums such numbers as well."""
+    model._check_comm_hook = lambda hook: None  # type: ignore[method-assign]
+    model.register_comm_hook(state, hook)
+
+
+class Hooked(Method):
+    """DDP with a communication hook."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        super().__init__()
+        self.hook = hook
+
+    def wrap(self, model: nn.Module, optimizer: torch.optim.Optimizer, **ddp: Any) -> Tuple[nn.Module, torch.optim.Optimizer]:
+        super().wrap(model, optimizer, **ddp)
+        register(self.model, self.hook)
+        return self.model, self.optimizer
+
+
 class Scheduled(Method):
     """ScheduledOptimizer around a model that DDP does not know; ``options`` are its settings."""
 
