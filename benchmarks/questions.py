@@ -36,7 +36,7 @@ PYTORCH = (
     "prophet_mx",
     "_ext/prophet_mx/_core/norms.pyx",
     *_EXCLUDED,
-    ":(exclude)prophet_mx/mxnet",
+    *(f":(exclude)prophet_mx/{path}" for path in ("mxnet", "planning/placement.py")),  # what only servers need
     *_COMPARISON,
     "benchmarks/collectives.py",
     "benchmarks/jobs/collectives.py",

@@ -63,23 +63,23 @@ def even_servers(slices: Sequence[int], loads: Sequence[int], message: int = 0) 
     Each of ``slices`` (bytes, most urgent first) goes to the server that has the least so far. Of equals, it goes to the one chosen
     longest ago, so that neighbours are on different servers. ``message`` is what each counts besides its bytes: the bytes that a link
     carries in the time of a message. ``loads`` is what each server has already, without gradients that are spread over all servers. In the
-    end, a server with a slice has at most one slice more than any other. Where that is much, the largest are placed first, by their bytes
-    alone, and the small ones fill the gaps. Cost O(n log n).
+    end, a server with a slice has at most one slice more than any other. Cost O(n log n).
+
+    Where servers have a unit or two each, largest first would even out the bytes better. But it puts several of the units that become
+    ready last on one server, and the next forward waits for them: with 64 workers up to 10% longer, simulated.
 
     >>> even_servers([4, 4, 4, 4], [0, 6])
     [0, 0, 1, 0]
     >>> even_servers([4, 4, 9], [0, 0])
-    [1, 1, 0]
+    [0, 1, 0]
     """
     heap = [(load, -1, server) for server, load in enumerate(loads)]
     heapq.heapify(heap)
-    coarse = slices and 2 * max(slices) * len(loads) > sum(slices) + sum(loads)
-    sizes = [size if coarse else size + message for size in slices]
-    chosen = [0] * len(sizes)
-    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place] if coarse else place):
+    chosen = []
+    for place, size in enumerate(slices):
         load, _, server = heap[0]
-        heapq.heapreplace(heap, (load + sizes[place], place, server))
-        chosen[place] = server
+        heapq.heapreplace(heap, (load + size + message, place, server))
+        chosen.append(server)
     return chosen
 
 
