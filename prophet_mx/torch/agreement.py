@@ -7,7 +7,6 @@ numbers have changed.
 import logging
 import os
 import time
-from datetime import timedelta
 from itertools import chain
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -40,35 +39,6 @@ SETTLING = 2  # iterations that are finished one by one even with a saved profil
 FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
 FOLLOW_EVERY = 100  # iterations between two such looks later
 FOLLOW_SPAN = 3  # iterations that are looked at
-
-
-def own_group(
-    parent: Optional[dist.ProcessGroup], config: Config, device: torch.device, backend: Optional[str] = None
-) -> dist.ProcessGroup:
-    """A new group of the same ranks, so that collectives of the program never come between ours. ``backend``: None for the same one.
-
-    Its time-out is that of the settings, or that of ``parent`` for ``device``, whatever the backend.
-    """
-    timeout = _timeout(parent, device) if config.stall_abort is None else timedelta(seconds=config.stall_abort)
-    backend = backend or dist.get_backend(parent)  # new_group() takes that of the default group
-    if parent is None or parent is dist.group.WORLD:
-        return dist.new_group(timeout=timeout, backend=backend)
-    return dist.new_group(dist.get_process_group_ranks(parent), timeout=timeout, backend=backend, use_local_synchronization=True)
-
-
-def _timeout(parent: Optional[dist.ProcessGroup], device: torch.device) -> Optional[timedelta]:
-    """Of the collectives of this group; None, for the backend's default, where the backend or an older PyTorch does not tell."""
-    try:
-        found = (dist.group.WORLD if parent is None else parent)._get_backend(device).options._timeout
-    except (AttributeError, RuntimeError):
-        return None
-    return found if isinstance(found, timedelta) else None
-
-
-def give_up_group(group: dist.ProcessGroup) -> None:
-    """Destroy a group of :func:`own_group`, with nothing under way in it. The program may have destroyed all groups before."""
-    if dist.is_initialized() and group in dist.distributed_c10d._world.pg_map:
-        dist.destroy_process_group(group)
 
 
 def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config, settings: Tuple[Any, ...]) -> None:

@@ -16,11 +16,11 @@ from typing import Callable, List, NamedTuple
 import torch.distributed as dist
 
 from ..runtime import in_own_thread, start_thread
-from .agreement import give_up_group
 from .exchange import Exchange
 from .modules import Model
 from .monitor import Monitor
 from .passes import in_no_pass
+from .process_groups import give_up
 
 logger = logging.getLogger("prophet_mx")
 
@@ -62,7 +62,7 @@ class Parts(NamedTuple):
         # Destroying a group waits for what is under way in it.
         if ended and self.exchange.waiting.failure is None:
             for group in self.groups:
-                give_up_group(group)
+                give_up(group)
         self.monitor.close()
         for each in self.exchange.tracked:
             each.leave()

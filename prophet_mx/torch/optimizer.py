@@ -22,8 +22,9 @@ from .ending import Parts, dropped, end_at_exit, others_open
 from .exchange import Exchange
 from .modules import Model, broadcast_all, without_compiler
 from .monitor import Monitor, Stats
+from .process_groups import OwnGroups
 from .rounds import Channel
-from .strategies import ANY_ORDER, backend_for
+from .strategies import backend_for
 from .streams import streams_of
 from .tracked import Tracked
 from .trial import Trial
@@ -95,14 +96,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         refusals.check_order(model, backend_for(device, parent), others_open())
         unused = ddp is not None and wrapped.unused(ddp) if find_unused_parameters is None else find_unused_parameters
         self._lazy = refusals.steps_lazily(optimizer)
-        self._group = agreement.own_group(parent, config, device)
-        groups = [self._group]
-
-        def another_group() -> dist.ProcessGroup:
-            groups.append(agreement.own_group(parent, config, device, ANY_ORDER))
-            dist.barrier(group=groups[-1])  # a rank that closes this at once must not end it while others still connect
-            return groups[-1]
-
+        groups = OwnGroups(parent, config, device)
+        self._group = groups.new()
         tracked = [Tracked(param, name, index) for index, (name, param) in enumerate(named)]
         agreement.check_same(self._group, tracked, config, (unused, ddp is None, broadcast_buffers))
         if ddp is None:
@@ -113,13 +108,13 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         waiting = Waiting(config, dist.get_rank())
         self._monitor = Monitor(config, [each.name for each in tracked], waiting, dist.get_rank(), self._group.size())
         streams = streams_of(each.param for each in tracked)
-        self._exchange = Exchange(tracked, Channel(strategy, waiting, self._monitor.traffic, streams, unused, another_group))
+        self._exchange = Exchange(tracked, Channel(strategy, waiting, self._monitor.traffic, streams, unused, groups.new_beside))
         self._exchange.install(plan)
         self._groups = Groups(optimizer, tracked)
         for each in tracked:
             each.watch(self._exchange)
         # For what the caller's thread sends while collectives of gradients are under way. See the order of collectives in reducer.py.
-        self._control = another_group()
+        self._control = groups.new_beside()
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)
@@ -127,7 +122,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         tries = config.fallback == "auto" and config.policy != OFF
         self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None
         self._saving = optimizer.register_state_dict_pre_hook(_weakly(self._await_updates))
-        self._parts = Parts(self._exchange, self._model, self._monitor, groups)
+        self._parts = Parts(self._exchange, self._model, self._monitor, groups.made)
         self._finalizer = weakref.finalize(self, dropped, self._parts)
         end_at_exit(self._exchange, self._monitor, _weakly(self._leave), self._finalizer)
         self._made = True

@@ -71,6 +71,32 @@ def test_the_time_out_is_that_of_the_process_group(given):
     optimizer.close()
 
 
+@on_ranks(2)
+def test_optimizers_one_after_the_other_in_one_process_group():
+    """PyTorch would give the groups of the next the names of those that were destroyed, and the ranks would look for each other there."""
+    group = dist.new_group([0, 1])
+    for _ in range(3):
+        model = net()
+        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group, warmup=1)
+        for batch in batches(4, 4, WIDTH):
+            step(model, optimizer, batch)
+        optimizer.close()
+
+
+@on_ranks(3)
+def test_a_rank_may_be_in_more_process_groups_than_another():
+    """PyTorch would give groups of the pair another name on each of its ranks."""
+    pair = dist.new_group([0, 1])
+    dist.new_group([0, 2])
+    dist.new_group([0])
+    if dist.get_rank() < 2:
+        model = net()
+        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=pair, warmup=1)
+        for batch in batches(4, 4, WIDTH):
+            step(model, optimizer, batch)
+        optimizer.close()
+
+
 def test_a_job_that_names_no_backend_is_one_of_gloo(tmp_path):
     """It has one for each kind of device: gloo for processors."""
     dist.init_process_group(store=dist.FileStore(str(tmp_path / "meeting"), 1), rank=0, world_size=1)
