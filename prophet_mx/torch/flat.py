@@ -7,6 +7,8 @@ import torch
 
 from ..planning.units import MergedUnit
 
+ALIGNED = 64  # bytes: four numbers of the largest type, which kernels of accelerators read at once
+
 
 def lay_out(units: Sequence[MergedUnit], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
     """Flat buffers, one for each kind of ``units``: a tensor per unit, and a view per parameter.
@@ -14,19 +16,29 @@ def lay_out(units: Sequence[MergedUnit], params: List[torch.Tensor]) -> Tuple[Li
     Slices of one kind lie one after the other in the order of the list, so that each unit and each parameter is a contiguous range. Their
     parameters have one dtype and one device. A view has the shape and the strides of its parameter, so that the elements of both lie in the
     same order.
+
+    On accelerators each gradient begins at a multiple of ``ALIGNED`` bytes, as one with memory of its own does. A norm adds up in another
+    order elsewhere, and its last bits would not be those of DistributedDataParallel. A unit also carries the gaps within it.
     """
-    sizes = [sum(stop - start for _, start, stop in unit.slices) for unit in units]
     first = {unit.kind: params[unit.slices[0].gradient] for unit in units}
-    total = {kind: sum(size for size, unit in zip(sizes, units) if unit.kind == kind) for kind in first}
-    flats = {kind: torch.zeros(total[kind], dtype=param.dtype, device=param.device) for kind, param in first.items()}
-    used = dict.fromkeys(flats, 0)
-    ranges, views = [], list(params)
-    for unit, size in zip(units, sizes):
-        ranges.append(flats[unit.kind].narrow(0, used[unit.kind], size))
+    step = {kind: 1 if param.device.type == "cpu" else ALIGNED // param.element_size() for kind, param in first.items()}
+    used = dict.fromkeys(first, 0)
+    spans, offsets = [], {}
+    for unit in units:
+        begins = []
         for index, start, stop in unit.slices:
             if start == 0:
-                views[index] = _shaped(flats[unit.kind], used[unit.kind], params[index])
+                offsets[index] = used[unit.kind] = -(-used[unit.kind] // step[unit.kind]) * step[unit.kind]
+            begins.append(used[unit.kind])
             used[unit.kind] += stop - start
+        spans.append((begins[0], used[unit.kind] - begins[0]))
+    flats = {kind: torch.zeros(used[kind], dtype=param.dtype, device=param.device) for kind, param in first.items()}
+    ranges = [flats[unit.kind].narrow(0, *span) for unit, span in zip(units, spans)]
+    views = list(params)
+    for unit in units:
+        for index, start, _ in unit.slices:
+            if start == 0:
+                views[index] = _shaped(flats[unit.kind], offsets[index], params[index])
     return ranges, views
 
 

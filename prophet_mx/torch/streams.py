@@ -11,7 +11,7 @@ are started and updates run by threads of ours. What makes them right together:
 Each of our threads has a stream of its own on each device, so that it never waits behind the program's work. It also makes the device
 current, which is a matter of each thread.
 
-All of it is by names that the module of each device in PyTorch has (``torch.cuda``, ``torch.xpu``). It has not run on a GPU so far.
+All of it is by names that the module of each device in PyTorch has (``torch.cuda``, ``torch.xpu``).
 """
 
 import contextlib

@@ -1,5 +1,5 @@
-"""What waits for what on an accelerator. There is none here: streams and events are stand-ins that note what is asked of them, and all
-computation is on the CPU."""
+"""What waits for what on an accelerator, and where gradients lie. There is none here: streams and events are stand-ins that note what is
+asked of them, and all computation is on the CPU. tests/pytorch/test_gpu.py trains on a GPU."""
 
 import contextlib
 import threading
@@ -8,9 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
+from prophet_mx.planning.unit_sizes import fixed_sizes
+from prophet_mx.planning.units import Member, partition
 from prophet_mx.torch import ScheduledOptimizer, optimizer
+from prophet_mx.torch.flat import lay_out
 from prophet_mx.torch.streams import Streams, streams_of
 from support.ranks import on_ranks
 from support.training import UNIT, Method, Scheduled, assert_equal, batches, run, step
@@ -161,3 +166,24 @@ def test_join_is_refused():
     scheduled.close()
     with ddp.join():
         ddp(torch.ones(1, WIDTH)).sum().backward()
+
+
+# --- memory ---
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=12), st.integers(1, 200), st.sampled_from([torch.float16, torch.float64]))
+def test_gradients_begin_as_if_each_had_memory_of_its_own(counts, unit, dtype):
+    """Kernels read four numbers at once from there. Units have all elements, one after the other, in order. ``meta`` stands for a GPU."""
+    itemsize = dtype.itemsize
+    members = [Member(count * itemsize, itemsize, 0, urgency, 0.0) for urgency, count in enumerate(counts)]
+    params = [torch.empty(count, dtype=dtype, device="meta") for count in counts]
+    units = partition(members, fixed_sizes(unit * itemsize), 1e6)
+    ranges, views = lay_out(units, params)
+    assert all(view.storage_offset() * itemsize % 64 == 0 and view.shape == param.shape for view, param in zip(views, params))
+    end = 0
+    for part, slices in zip(ranges, (unit.slices for unit in units)):
+        assert part.storage_offset() >= end
+        end = part.storage_offset() + part.numel()
+        for index, start, stop in slices:
+            begin = views[index].storage_offset()
+            assert part.storage_offset() <= begin + start and begin + stop <= end
