@@ -1,4 +1,5 @@
-"""The scheduler under many random events, with every invariant verified after each: to be run on a build with sanitizers.
+"""The scheduler under many random events, with every invariant verified after each, and the norms of gradients in parts: to be run on a
+build with sanitizers.
 
 usage: stress.py ROUNDS [SEED]
 
@@ -8,6 +9,7 @@ MXNet is not loaded. The events and what is checked are those of tests/support/s
 import random
 import sys
 import threading
+from array import array
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -89,6 +91,21 @@ def driver(rng):
         made.start()  # and once more; the second end is by the destructor
 
 
+def norms(rng):
+    """Parts of gradients that begin and end anywhere, the last of them in memory of just its size."""
+    for size in [rng.randint(0, 40) for _ in range(8)]:
+        values, sums = array("f", [rng.randint(-9, 9) for _ in range(size)]), array("f", [0.0] * _core.SUMS)
+        ends = [0, *sorted(rng.randint(0, size) for _ in range(3)), size]
+        for first, end in zip(ends, ends[1:]):
+            _core.add_squares(array("f", values[first:end]), first, size, sums)
+        assert sum(sums) == sum(value * value for value in values)
+        try:
+            _core.add_squares(values, 1, size, sums)
+        except ValueError:
+            continue
+        raise AssertionError(f"{size} elements from the second on: accepted")
+
+
 def main():
     rounds, seed = int(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 1
     for number in range(rounds):
@@ -99,6 +116,7 @@ def main():
             Cluster((policy, links, window, lead, units[:12]), 2, 3, rng, barrier=bool(number % 8)).run()
         if number % 4 == 1:
             driver(rng)
+        norms(rng)
     print(f"stress: {rounds} rounds with {_core.__file__}", flush=True)
 
 
