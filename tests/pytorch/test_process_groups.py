@@ -18,7 +18,7 @@ from prophet_mx.torch import ScheduledOptimizer
 from prophet_mx.torch.strategies import backend_for
 from support.rank import COLLECTIVE
 from support.ranks import on_ranks
-from support.training import batches, step
+from support.training import backward, batches, same, step
 
 WIDTH = 16
 
@@ -95,6 +95,26 @@ def test_a_rank_may_be_in_more_process_groups_than_another():
         for batch in batches(4, 4, WIDTH):
             step(model, optimizer, batch)
         optimizer.close()
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@on_ranks(4, timeout=120)
+def test_pairs_that_train_at_once(clips):
+    """Each with its own batches; a rank has another number in its pair than in the job. The pairs' models differ in size."""
+    pairs = [dist.new_group(ranks) for ranks in ([3, 0], [1, 2])]
+    mine = int(dist.get_rank() in (1, 2))
+
+    def training(method):
+        model = nn.Sequential(nn.Linear(WIDTH, 20 + 30 * mine), nn.Tanh(), nn.BatchNorm1d(20 + 30 * mine), nn.Linear(20 + 30 * mine, 2))
+        made = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        forward, optimizer = method.wrap(model, made, process_group=pairs[mine], find_unused_parameters=True)
+        for batch in batches(16, 4, WIDTH):
+            yield backward(forward, optimizer, batch)
+            if clips:
+                yield nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+
+    same(training)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, PyTorch chooses NCCL, which has nothing for processors")
