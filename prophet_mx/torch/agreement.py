@@ -36,9 +36,9 @@ PROBE_LARGE = (1 << 18, 1 << 20, 1 << 22)  # bytes: the largest that does not ta
 PROBE_SECONDS = 0.05  # a collective that takes longer is large enough to tell the rate
 FIRST_UNIT = 1 << 20  # bytes, until it is known what collectives cost
 SETTLING = 2  # iterations that are finished one by one even with a saved profile: they show who uses a parameter unseen
-FIRST_LOOK = 8  # iterations after which the first plan's numbers are compared with what the job itself shows
-FOLLOW_EVERY = 100  # iterations between two such looks later
-FOLLOW_SPAN = 3  # iterations that are looked at
+FIRST_LOOK = 8  # rounds after which the first plan's numbers are compared with what the job itself shows
+FOLLOW_EVERY = 100  # rounds between two such looks later
+FOLLOW_SPAN = 3  # rounds that are looked at
 
 
 def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config, settings: Tuple[Any, ...]) -> None:
@@ -49,13 +49,15 @@ def check_same(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Con
     about = (config.policy, config.unit, config.warmup, config.compress, config.clipping, config.fallback, *settings)
     every: List[Any] = [None] * group.size()
     dist.all_gather_object(every, (about, mine), group=group)
-    for rank, (other, params) in enumerate(every):
+    ranks = dist.get_process_group_ranks(group)
+    for rank, (other, params) in zip(ranks, every):
+        both = f"ranks {ranks[0]} and {rank}"
         if other != every[0][0]:
-            raise ConfigError(f"ranks 0 and {rank} have different settings: {every[0][0]} and {other}; allowed: the same on all ranks")
+            raise ConfigError(f"{both} have different settings: {every[0][0]} and {other}; allowed: the same on all ranks")
         if params != every[0][1]:
             place = next((p for p, pair in enumerate(zip(params, every[0][1])) if pair[0] != pair[1]), min(len(params), len(every[0][1])))
             theirs = [row[place] if place < len(row) else "nothing" for row in (every[0][1], params)]
-            raise ConfigError(f"ranks 0 and {rank} do not train the same model: parameter {place} is {theirs[0]} and {theirs[1]}")
+            raise ConfigError(f"{both} do not train the same model: parameter {place} is {theirs[0]} and {theirs[1]}")
 
 
 def saved_profile(group: dist.ProcessGroup, tracked: Sequence[Tracked], config: Config) -> Optional[GradientProfile]:
@@ -195,7 +197,7 @@ def _logged(plan: RoundPlan) -> RoundPlan:
 
 
 class Learner:
-    """Plans from observed iterations. Called in the thread that calls ``step()``.
+    """Plans from observed iterations. Called in the program's thread.
 
     Parameters
     ----------
@@ -212,11 +214,16 @@ class Learner:
     def __init__(self, exchange: Exchange, planning: Planning, config: Config, control: dist.ProcessGroup, plan: RoundPlan) -> None:
         self._exchange, self._planning, self._config, self._control = exchange, planning, config, control
         self._until_look = FIRST_LOOK
+        self._counted = 0  # the last round whose end was seen
         self._resumed = plan.profile is not None
         self.plan, self.plans = plan, int(self._resumed)
 
-    def iteration_ends(self) -> None:
-        """At the end of ``step()``."""
+    def round_ends(self) -> None:
+        """At the end of ``step()``, or when forward begins, if the program has left out that ``step()``. Ranks count rounds, which are the
+        same on all of them. They need not be alike in steps."""
+        if self._counted == self._exchange.rounds.number:
+            return
+        self._counted = self._exchange.rounds.number
         if self._exchange.recording:
             self._warm_up()
         else:
@@ -238,7 +245,7 @@ class Learner:
         self._exchange.recording = False
 
     def _follow(self) -> None:
-        """Once in FOLLOW_EVERY iterations, on all ranks in the same one, see whether the plan's numbers have changed."""
+        """Once in FOLLOW_EVERY rounds, on all ranks in the same one, see whether the plan's numbers have changed."""
         self._until_look -= 1
         self._exchange.sampling = self._until_look < FOLLOW_SPAN
         if self._until_look == 0:

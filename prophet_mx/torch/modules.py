@@ -71,6 +71,7 @@ class Model:
     broadcast_buffers : see ``ScheduledOptimizer``.
     allow_unused : called if a DistributedDataParallel that is met later allows for parameters without a gradient.
     unscheduled : is told when forward begins.
+    round_ends : called when forward begins, as the program may have left out the ``step()`` before.
     """
 
     def __init__(
@@ -81,9 +82,10 @@ class Model:
         broadcast_buffers: bool,
         allow_unused: Callable[[], None],
         unscheduled: Unscheduled,
+        round_ends: Callable[[], None],
     ) -> None:
         self._model, self._exchange, self._group, self._allow_unused = model, exchange, group, allow_unused
-        self._unscheduled = unscheduled
+        self._unscheduled, self._round_ends = unscheduled, round_ends
         self._wrapped: Optional[wrapped.Wrapped] = None
         self._foreign: Any = None  # a weak reference to one that was met last, and is none of ours
         self._looked_within = False
@@ -250,6 +252,7 @@ class Model:
     def _begin(self) -> None:
         self._unscheduled.forward_begins()
         self._exchange.begin_forward()
+        self._round_ends()
 
     @property
     def unfrozen(self) -> bool:

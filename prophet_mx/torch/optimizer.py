@@ -118,7 +118,9 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._learner = agreement.Learner(self._exchange, planning, config, self._control, plan)
         allow_unused = _weakly(self._allow_unused) if find_unused_parameters is None else _nothing
         self._unscheduled = Unscheduled(optimizer, self._exchange, wrapped.named_parameters(model, trained=False), self._lazy)
-        self._model = Model(model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled)
+        self._model = Model(
+            model, self._exchange, self._control, broadcast_buffers, allow_unused, self._unscheduled, self._learner.round_ends
+        )
         tries = config.fallback == "auto" and config.policy != OFF
         self._trial = Trial(self._exchange, self._model, config, self._control) if tries else None
         self._saving = optimizer.register_state_dict_pre_hook(_weakly(self._await_updates))
@@ -215,7 +217,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
                 loss = self._step_whole(self._exchange, closure)
         self._iteration += 1
         if not self._exchange.paused:
-            self._learner.iteration_ends()
+            self._learner.round_ends()
         if self._monitor is not None:
             self._monitor.iteration_ends(self._iteration)
         if self._trial is not None and not self._exchange.recording and self._trial.iteration_ends():

@@ -1,6 +1,7 @@
 """Whatever a script does between two iterations, or between backward and step, it sees what it would see with DistributedDataParallel."""
 
 import copy
+import functools
 import io
 from typing import NamedTuple
 
@@ -12,8 +13,9 @@ from torch.optim import lr_scheduler
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from prophet_mx import ProphetError
+from prophet_mx.torch import agreement
 from support.ranks import on_ranks
-from support.training import METHODS, Method, assert_equal, backward, batches, run, same, step
+from support.training import METHODS, WARMUP, Method, assert_equal, backward, batches, run, same, step
 
 ITERATIONS = 7
 WIDTH = 24
@@ -42,6 +44,30 @@ def doing(what, make=momentum):
             yield from what(model, optimizer, batch)
 
     return training
+
+
+# --- step ---
+
+
+@pytest.mark.parametrize("clips", [False, True])
+@on_ranks(2, timeout=120)
+def test_a_rank_that_alone_leaves_out_a_step_holds_nobody_up(clips):
+    """Its weights are others from then on, as with DistributedDataParallel. Ranks agree on plans in the third round and in the eleventh."""
+    rounds = WARMUP + 1 + agreement.FIRST_LOOK
+
+    def training(method, left_out):
+        model = net()
+        forward, optimizer = method.wrap(model, momentum(model))
+        for number, batch in enumerate(batches(rounds + 2, 4, WIDTH)):
+            backward(forward, optimizer, batch)
+            if clips:
+                nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            if dist.get_rank() == 0 or number != left_out:
+                optimizer.step()
+        yield "ended"
+
+    for number in range(rounds + 1):
+        same(functools.partial(training, left_out=number))
 
 
 # --- weights ---
