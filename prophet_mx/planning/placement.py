@@ -63,10 +63,10 @@ def even_servers(slices: Sequence[int], loads: Sequence[int], message: int = 0) 
     Each of ``slices`` (bytes, most urgent first) goes to the server that has the least so far. Of equals, it goes to the one chosen
     longest ago, so that neighbours are on different servers. ``message`` is what each counts besides its bytes: the bytes that a link
     carries in the time of a message. ``loads`` is what each server has already, without gradients that are spread over all servers. In the
-    end, a server with a slice has at most one slice more than any other. Cost O(n log n).
+    end, a server with a slice has at most the largest slice, and a message, more to do than any other. Cost O(n log n).
 
-    Where servers have a unit or two each, largest first would even out the bytes better. But it puts several of the units that become
-    ready last on one server, and the next forward waits for them: with 64 workers up to 10% longer, simulated.
+    Where servers have a unit or two each, largest first would even out the bytes better. But it puts several of the most urgent units on
+    one server. They become ready last, and the next forward waits for them: with 64 workers up to 10% longer, simulated.
 
     >>> even_servers([4, 4, 4, 4], [0, 6])
     [0, 0, 1, 0]

@@ -7,7 +7,7 @@ import torch
 
 from ..planning.units import MergedUnit
 
-ALIGNED = 64  # bytes: four numbers of the largest type, which kernels of accelerators read at once
+ALIGNED = 64  # bytes: kernels of accelerators read four numbers at once, which have up to 16 bytes each
 
 
 def lay_out(units: Sequence[MergedUnit], params: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[torch.Tensor]]:
@@ -17,8 +17,9 @@ def lay_out(units: Sequence[MergedUnit], params: List[torch.Tensor]) -> Tuple[Li
     parameters have one dtype and one device. A view has the shape and the strides of its parameter, so that the elements of both lie in the
     same order.
 
-    On accelerators each gradient begins at a multiple of ``ALIGNED`` bytes, as one with memory of its own does. A norm adds up in another
-    order elsewhere, and its last bits would not be those of DistributedDataParallel. A unit also carries the gaps within it.
+    On accelerators each gradient begins at a multiple of ``ALIGNED`` bytes, as one with memory of its own does. Where memory is not
+    aligned, kernels add up a norm in another order, and its last bits would not be those of DistributedDataParallel. A unit also carries
+    the gaps within it, which are 0.
     """
     first = {unit.kind: params[unit.slices[0].gradient] for unit in units}
     step = {kind: 1 if param.device.type == "cpu" else ALIGNED // param.element_size() for kind, param in first.items()}

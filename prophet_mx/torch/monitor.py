@@ -73,7 +73,7 @@ class Monitor:
     config : what is asked for.
     names : of the parameters.
     waiting : counts the seconds that the program waits.
-    rank, ranks : of the job.
+    rank, ranks : the number of this one in the job, and how many train together.
 
     Raises
     ------

@@ -4,14 +4,15 @@ import threading
 import uuid
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Iterator, List, Optional
+from inspect import signature
+from typing import Any, Dict, Iterator, List, Optional
 
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..config import Config
-from .strategies import ANY_ORDER, backend_for
+from .strategies import ANY_ORDER
 
 
 class OwnGroups:
@@ -32,7 +33,7 @@ class OwnGroups:
         self.made: List[dist.ProcessGroup] = []
         self._parent = None if parent is dist.group.WORLD else parent
         self._timeout = _timeout(parent, device) if config.stall_abort is None else timedelta(seconds=config.stall_abort)
-        self._name = "" if self._parent is None else _common_name(self._parent, device)
+        self._name = "" if self._parent is None else _common_name(self._parent)
 
     def new(self, backend: Optional[str] = None) -> dist.ProcessGroup:
         """Make one. ``backend``: None for the parent's."""
@@ -41,8 +42,9 @@ class OwnGroups:
             group = dist.new_group(timeout=self._timeout, backend=backend)
         else:
             ranks = dist.get_process_group_ranks(self._parent)
-            with _called(f"{self._name}-{len(self.made)}"):
-                group = dist.new_group(ranks, timeout=self._timeout, backend=backend, use_local_synchronization=True)
+            given = {"timeout": self._timeout, "backend": backend, "use_local_synchronization": True, **_IN_ORDER}
+            with _called(f"{self._name}-{len(self.made)}"), _unbound():
+                group = dist.new_group(ranks, **given)
         self.made.append(group)
         return group
 
@@ -68,19 +70,22 @@ def _timeout(parent: Optional[dist.ProcessGroup], device: torch.device) -> Optio
     return found if isinstance(found, timedelta) else None
 
 
-# -- names -----------------------------------------------------------------------------------------------------------------
-# Ranks find each other by the name of a group. For one that not all ranks of the job make, PyTorch derives it from its ranks and from how
-# many groups this process has. So a group that follows a destroyed one has its name, and the ranks wait at addresses of the past. And the
-# names differ where one rank is in more groups than another. Either way they wait for ever. So ours have names of their own.
+# -- groups of some ranks of the job ---------------------------------------------------------------------------------------
 
+# Rank 0 of a group is that of the program's group. PyTorch sorts the ranks otherwise; before it could be told not to, it always did.
+_IN_ORDER: Dict[str, Any] = {"sort_ranks": False} if "sort_ranks" in signature(dist.new_group).parameters else {}
+
+# Ranks find each other by the name of a group. If not all ranks of the job make it, PyTorch derives the name from the ranks in it, and from
+# groups that this process has. So a group has the name of an earlier one that was destroyed, and ranks look for each other at addresses of
+# the past. Or names differ, where one rank is in more groups than another. Either way they wait until their time is out. So ours have names
+# of their own. They still count where the program makes such a group later.
 _local = threading.local()
 
 
-def _common_name(parent: dist.ProcessGroup, device: torch.device) -> str:
+def _common_name(parent: dist.ProcessGroup) -> str:
     """A name that no group has had, the same on all ranks of ``parent``."""
     shared = [uuid.uuid4().hex]
-    on = device if backend_for(device, parent) != ANY_ORDER else None
-    dist.broadcast_object_list(shared, dist.get_global_rank(parent, 0), group=parent, device=on)
+    dist.broadcast_object_list(shared, dist.get_global_rank(parent, 0), group=parent)
     return f"prophet_mx-{shared[0]}"
 
 
@@ -100,3 +105,19 @@ def _called(name: str) -> Iterator[None]:
         yield
     finally:
         _local.name = None
+
+
+@contextmanager
+def _unbound() -> Iterator[None]:
+    """Within, the job's group is bound to no device. Where it is, as by ``init_process_group("nccl", device_id=...)``, PyTorch splits its
+    communicator for each new group, for which it waits for all ranks of the job."""
+    job = dist.group.WORLD
+    device = getattr(job, "bound_device_id", None)
+    if device is None:
+        yield
+        return
+    job.bound_device_id = None
+    try:
+        yield
+    finally:
+        job.bound_device_id = device

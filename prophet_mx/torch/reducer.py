@@ -7,7 +7,8 @@ The order of collectives, which is the same on all ranks, within each group and,
 1. Gradients have a group of their own. The thread ``reduce`` starts its collectives, in the plan's order, round after round. All ranks
    have one plan, and one round for each backward pass that is reduced. A unit that is late holds up those behind it.
 2. The caller's thread uses this group at the beginning, and where ranks agree on another plan. It has waited until nothing is under way
-   on this rank (``Exchange.finish``), and no unit is ready before the next backward. Before there is this group, it uses the program's.
+   on this rank (``Exchange.finish``), and no unit is ready before the next backward. If the
+   program's group has only some ranks of the job, it uses that one as well, when an optimizer is made.
 3. DistributedDataParallel uses its own group only while it is tried (trial.py). Before and afterwards the same holds. Otherwise it leaves
    the gradients to the schedule, and the buffers to 5 if its backend is not gloo.
 4. Norms have a group of their own as well, of gloo. The thread ``reduce`` starts its collectives, in the plan's order.

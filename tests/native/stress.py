@@ -92,7 +92,7 @@ def driver(rng):
 
 
 def norms(rng):
-    """Parts of gradients that begin and end anywhere, the last of them in memory of just its size."""
+    """Parts of gradients that begin and end anywhere, each in memory of just its size."""
     for size in [rng.randint(0, 40) for _ in range(8)]:
         values, sums = array("f", [rng.randint(-9, 9) for _ in range(size)]), array("f", [0.0] * _core.SUMS)
         ends = [0, *sorted(rng.randint(0, size) for _ in range(3)), size]

@@ -113,8 +113,8 @@ def test_within_each_group_there_is_one_order(case):
     numbers = {each.group for each in logs[0]}
     assert numbers == {0, 1}
     if "ddp" not in CASES[case]:  # in the program's own group ranks agree on names of groups, before there are others
-        named = [each for each in logs[0] if each.group == 0]
-        assert {each.operation for each in named} == {"broadcast"} and named == logs[0][: len(named)]
+        groups = [each.group for each in logs[0]]
+        assert groups == sorted(groups)
     for number in numbers:
         check(logs, within=number)
     for started in logs:

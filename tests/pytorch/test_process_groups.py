@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from datetime import timedelta
+from inspect import signature
 
 import pytest
 import torch
@@ -100,8 +101,8 @@ def test_a_rank_may_be_in_more_process_groups_than_another():
 @pytest.mark.parametrize("clips", [False, True])
 @on_ranks(4, timeout=120)
 def test_pairs_that_train_at_once(clips):
-    """Each with its own batches; a rank has another number in its pair than in the job. The pairs' models differ in size."""
-    pairs = [dist.new_group(ranks) for ranks in ([3, 0], [1, 2])]
+    """Each with its own batches; ranks 1 to 3 have another number in their pair than in the job. The pairs' models differ in size."""
+    pairs = [dist.new_group(ranks) for ranks in ([0, 3], [1, 2])]
     mine = int(dist.get_rank() in (1, 2))
 
     def training(method):
@@ -115,6 +116,38 @@ def test_pairs_that_train_at_once(clips):
             optimizer.step()
 
     same(training)
+
+
+@pytest.mark.skipif("sort_ranks" not in signature(dist.new_group).parameters, reason="this PyTorch sorts the ranks of all groups")
+@on_ranks(2)
+def test_the_first_rank_of_a_group_is_that_of_the_program():
+    """Its weights are the ones that all begin with; and a DDP of the same group that is put around the model later is taken."""
+    group = dist.new_group([1, 0], sort_ranks=False)
+    model = nn.Linear(1, 1)
+    with torch.no_grad():
+        model.weight.fill_(dist.get_rank())
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.0), process_group=group)
+    assert model.weight.item() == 1
+    ddp = DistributedDataParallel(model, process_group=group)
+    step(ddp, optimizer, torch.ones(1, 1))
+    optimizer.close()
+
+
+@on_ranks(3)
+def test_a_rank_in_two_groups_that_train_in_turns():
+    """DDP in each; the optimizers are closed, in another order each time, and made again."""
+    pairs = [dist.new_group(ranks) for ranks in ([0, 1], [1, 2])]
+    mine = [pair for pair in pairs if dist.get_rank(pair) >= 0]
+    count = len(dist.distributed_c10d._world.pg_map)
+    for turn in range(3):
+        models = [DistributedDataParallel(net(), process_group=pair) for pair in mine]
+        optimizers = [ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), warmup=1) for model in models]
+        for batch in batches(5, 4, WIDTH):
+            for model, optimizer in zip(models, optimizers):
+                step(model, optimizer, batch)
+        for optimizer in optimizers[:: -1 if turn % 2 else 1]:
+            optimizer.close()
+        assert len(dist.distributed_c10d._world.pg_map) == count
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU, PyTorch chooses NCCL, which has nothing for processors")

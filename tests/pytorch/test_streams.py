@@ -180,10 +180,11 @@ def test_gradients_begin_as_if_each_had_memory_of_its_own(counts, unit, dtype):
     units = partition(members, fixed_sizes(unit * itemsize), 1e6)
     ranges, views = lay_out(units, params)
     assert all(view.storage_offset() * itemsize % 64 == 0 and view.shape == param.shape for view, param in zip(views, params))
-    end = 0
+    place = 0
     for part, slices in zip(ranges, (unit.slices for unit in units)):
-        assert part.storage_offset() >= end
         end = part.storage_offset() + part.numel()
+        assert part.storage_offset() >= place
         for index, start, stop in slices:
             begin = views[index].storage_offset()
-            assert part.storage_offset() <= begin + start and begin + stop <= end
+            assert place <= begin + start and begin + stop <= end
+            place = begin + stop

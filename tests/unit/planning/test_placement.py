@@ -32,7 +32,7 @@ def test_servers_share_messages_as_well_as_bytes(message, messages):
     assert even_servers([1000] * 40, [0, 40_000], message).count(0) == messages
 
 
-def test_what_becomes_ready_last_is_on_different_servers():
+def test_the_most_urgent_units_are_on_different_servers():
     """BERT on 64 servers has two or three units for each. With the largest placed first, 11 servers had two of the most urgent 64."""
     units = make_units(model_profile("bert_base"), 64, 4_000_000, grouped=True, message=2_300_000)
     assert len({unit.server for unit in units[:64]}) == 64
