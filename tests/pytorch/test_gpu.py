@@ -12,13 +12,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compr
 from support.ranks import on_ranks
 from support.training import Hooked, Method, Scheduled, ScheduledDDP, assert_equal, backward, batches, run
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU that PyTorch can use")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU for PyTorch")
 
 ITERATIONS = 10
-BACKENDS = [
-    "gloo",
-    pytest.param("nccl", marks=pytest.mark.skipif(not dist.is_nccl_available(), reason="this PyTorch was built without NCCL")),
-]
+without_nccl = pytest.mark.skipif(not dist.is_nccl_available(), reason="there is no GPU with NCCL: this PyTorch was built without it")
+BACKENDS = ["gloo", pytest.param("nccl", marks=without_nccl)]
 OPTIMIZERS = {
     "SGD momentum": lambda params: optim.SGD(params, lr=0.05, momentum=0.9, weight_decay=1e-3),
     "Adam fused": lambda params: optim.Adam(params, lr=0.01, fused=True),
@@ -144,7 +142,7 @@ def test_parameters_that_one_rank_did_not_use(backend):
     compare(training, backend)
 
 
-@pytest.mark.skipif(not dist.is_nccl_available(), reason="this PyTorch was built without NCCL")
+@without_nccl
 @on_ranks(3, timeout=120)
 def test_some_ranks_of_a_job_that_is_bound_to_devices():
     """The third rank makes no group. PyTorch would wait for it, as it splits the job's communicator for each new group."""

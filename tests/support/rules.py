@@ -10,7 +10,7 @@ from hypothesis import settings
 
 SEED = "--hypothesis-seed"
 # What may be lacking in CI: what the project cannot bring along. .ci/run names in CI_WITHOUT the Debian packages that it could not install.
-ALLOWED = ("needs atheris", "the testbed needs", "sshd lets ", "needs apt-cache", "apt has no package lists")
+ALLOWED = ("needs atheris", "the testbed needs", "sshd lets ", "needs apt-cache", "apt has no package lists", "there is no GPU")
 
 # Packages that train with PyTorch. CI_WITHOUT has "frameworks" if pip could not get them.
 FRAMEWORKS = ("accelerate", "transformers", "lightning", "lion_pytorch")
