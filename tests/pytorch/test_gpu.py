@@ -1,5 +1,6 @@
 """On a GPU trainings end as with DistributedDataParallel, bit for bit. Both ranks are on the same one."""
 
+import functools
 import os
 from contextlib import nullcontext
 
@@ -70,18 +71,21 @@ def test_bit_for_bit_with_accumulation(backend, name):
     compare(training, backend)
 
 
+def momentum(method, group, limit=None):
+    """A training; ``limit``: of the norm of its gradients."""
+    model = net()
+    forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), process_group=group)
+    for batch in batches(2 * ITERATIONS, 16, 7):
+        yield backward(forward, optimizer, batch.cuda())
+        if limit is not None:
+            yield nn.utils.clip_grad_norm_(model.parameters(), limit)
+        optimizer.step()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 @on_ranks(2, timeout=120)
 def test_clipping(backend):
-    def training(method, group):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), process_group=group)
-        for batch in batches(2 * ITERATIONS, 16, 7):
-            yield backward(forward, optimizer, batch.cuda())
-            yield nn.utils.clip_grad_norm_(model.parameters(), 0.05)
-            optimizer.step()
-
-    compare(training, backend)
+    compare(functools.partial(momentum, limit=0.05), backend)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -107,14 +111,7 @@ def test_mixed_precision_with_a_scaler(backend):
 @pytest.mark.parametrize("backend", BACKENDS)
 @on_ranks(2, timeout=120)
 def test_16_bits(backend):
-    def training(method, group):
-        model = net()
-        forward, optimizer = method.wrap(model, optim.SGD(model.parameters(), lr=0.1, momentum=0.9), process_group=group)
-        for batch in batches(ITERATIONS, 16, 7):
-            yield backward(forward, optimizer, batch.cuda())
-            optimizer.step()
-
-    compare(training, backend, bf16_compress_hook, compress="bf16")
+    compare(momentum, backend, bf16_compress_hook, compress="bf16")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

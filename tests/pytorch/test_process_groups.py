@@ -28,6 +28,15 @@ def net():
     return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 2))
 
 
+def train_in(group):
+    """Four iterations, with a plan from the second on, by an optimizer that is closed at the end."""
+    model = net()
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group, warmup=1)
+    for batch in batches(4, 4, WIDTH):
+        step(model, optimizer, batch)
+    optimizer.close()
+
+
 made = []  # ranks in groups of the other backend
 
 
@@ -77,11 +86,7 @@ def test_optimizers_one_after_the_other_in_one_process_group():
     """PyTorch would give the groups of the next the names of those that were destroyed, and the ranks would look for each other there."""
     group = dist.new_group([0, 1])
     for _ in range(3):
-        model = net()
-        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=group, warmup=1)
-        for batch in batches(4, 4, WIDTH):
-            step(model, optimizer, batch)
-        optimizer.close()
+        train_in(group)
 
 
 @on_ranks(3)
@@ -91,11 +96,7 @@ def test_a_rank_may_be_in_more_process_groups_than_another():
     dist.new_group([0, 2])
     dist.new_group([0])
     if dist.get_rank() < 2:
-        model = net()
-        optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), process_group=pair, warmup=1)
-        for batch in batches(4, 4, WIDTH):
-            step(model, optimizer, batch)
-        optimizer.close()
+        train_in(pair)
 
 
 @pytest.mark.parametrize("clips", [False, True])
