@@ -9,8 +9,9 @@ as many as they can. The unit is the smallest one that keeps messages hidden beh
     n * m <= share * D / R
     share = SHARE * sqrt(x) * max(1, workers / servers / 2),  x = servers * m / (D / R)
 
-n counts small gradients too, which cannot be merged: where they alone take most of the share, slices may still take half of it, without the
-factor for many workers. A unit is never larger than D / servers, what a server gets of a worker per iteration.
+n counts slices, gradients that stay whole, and groups of small ones, as far as sizes alone tell of groups. Where whole gradients and groups
+alone take most of the share, slices may still take half of it, without the factor for many workers. A unit is never larger than
+D / servers, what a server gets of a worker per iteration.
 
 **Window.** Bytes in flight to a server below which the next unit goes. REACTION is the time in which threads are woken:
 
@@ -23,7 +24,7 @@ takes the server, and each unanswered unit counts by so much more than its bytes
 """
 
 import math
-from typing import NamedTuple, Sequence
+from typing import NamedTuple, Sequence, Tuple
 
 SHARE = 5.6
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9  # of the time on the wire
@@ -31,6 +32,8 @@ MESSAGE_SECONDS = 0.00025  # time of a server for a message where nothing was me
 UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
 REACTION = 0.001  # seconds until a thread that is woken sends
 LEAD_MESSAGES = 2
+GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
+GROUP_MEMBERS = 16
 UNIT_SECONDS = 0.004  # time on the wire of what limits are measured in where gradients stay whole
 MIN_UNIT = 4_000  # bytes
 MAX_UNIT = 4_000_000  # bytes: with several servers MXNet spreads larger arrays over all of them
@@ -52,6 +55,7 @@ class Traffic(NamedTuple):
     rate : bytes/s to each server while all workers send, 0 if not known.
     message : seconds that a message takes a worker while all workers send as many as they can, 0 if not known.
     workers, servers : how many.
+    grouped : whether small gradients share messages.
     """
 
     sizes: Sequence[int]
@@ -59,6 +63,7 @@ class Traffic(NamedTuple):
     message: float = 0.0
     workers: int = 1
     servers: int = 1
+    grouped: bool = False
 
 
 def parts_of(size: int, unit: float) -> int:
@@ -87,10 +92,26 @@ def smallest_unit(traffic: Traffic) -> float:
     most = min(MAX_UNIT, max(MIN_UNIT, total / traffic.servers)) if traffic.servers > 1 else MAX_LONE_UNIT
     unit = min(most, max(MIN_UNIT, total / traffic.servers * UNIT_SHARE))
     while unit < most:
-        parts = [parts_of(size, unit) for size in traffic.sizes]
-        whole = parts.count(1)
-        slices = sum(parts) - whole
+        slices, whole = _messages(traffic, unit)
         if slices * message <= max(budget - whole * message, least):
             break
         unit *= _STEP
     return min(most, unit)
+
+
+def _messages(traffic: Traffic, unit: float) -> Tuple[int, int]:
+    """Messages of an iteration: slices, and others. Groups are those of :func:`~prophet_mx.planning.units.groups`, but for types, for the
+    forward order and for the first ones, which are smaller."""
+    slices = whole = members = 0
+    room = 0.0  # bytes that the newest group may still get
+    for size in traffic.sizes:
+        parts = parts_of(size, unit)
+        if parts > 1:
+            slices += parts
+        elif not traffic.grouped or 2 * size > unit:
+            whole += 1
+        else:
+            if size > room or members == GROUP_MEMBERS:
+                whole, members, room = whole + 1, 0, unit * GROUP_SHARE
+            members, room = members + 1, room - size
+    return slices, whole

@@ -186,7 +186,8 @@ class _Steps:
         measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
         message = config.message_cost or (self._message(optimizer) if measures else 0.0)
         sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
-        traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers)
+        grouping = config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS
+        traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers, grouping)
         unit = unit_bytes(config.policy, traffic, config.unit)
         if unit and not ordered:
             self._say_whole(obstacle)
@@ -197,7 +198,7 @@ class _Steps:
         slices, obstacle = slices_of(self._keys, unit)
         self._say_whole(obstacle)
         grouped: List[Tuple[Key, ...]] = []
-        if unit and not obstacle and config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS:
+        if unit and not obstacle and grouping:
             grouped = groups_of(self._keys, slices, unit, hints)
         places = dict(zip(self._keys.shapes, hints.forward_order(len(self._keys.shapes))))
         costs = message_bytes(measured, message, self._keys.servers)

@@ -11,14 +11,12 @@ How large units are is the matter of unit_sizes.py.
 
 from typing import Callable, Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..sizes import MIN_UNIT, parts_of
+from ..sizes import GROUP_MEMBERS, GROUP_SHARE, MIN_UNIT, parts_of
 from .bound import Sending, sendings
 from .unit_sizes import UnitSizes
 
 MOST = 2**62
 MAX_PARTS = 1 << 20  # slices of one gradient, at most
-GROUP_SHARE = 0.5  # of a unit: the bytes of a group, at most
-GROUP_MEMBERS = 16
 GROUP_START = 0.25  # of that share: the most urgent group; and of the bytes that are more urgent, by which the others may have more
 LEAST_ELEMENT = 2  # bytes: of half precision
 LITTLE = 1 / 8  # of the smallest unit: a collective of fewer bytes takes a start-up in which the link could carry four times as many

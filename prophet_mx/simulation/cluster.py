@@ -186,9 +186,9 @@ def default_units(profile: GradientProfile, cluster: Cluster, policy: str, bigar
     Whole gradients for ``plain``. ``bigarray`` is MXNet's MXNET_KVSTORE_BIGARRAY_BOUND."""
     rate = connection_rate(cluster)
     sizes = [gradient.bytes for gradient in profile.gradients]
-    traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers)
-    unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
     grouped = policy != PLAIN and POLICIES[policy].groups
+    traffic = Traffic(sizes, rate, message_time(cluster), cluster.workers, cluster.servers, grouped)
+    unit = 0 if policy == PLAIN else unit_bytes(policy, traffic)
     message = message_bytes(rate, message_time(cluster), cluster.servers)
     units = make_units(profile, cluster.servers, unit, bigarray, grouped=grouped, message=message)
     return in_total_order(units, profile, rate * cluster.servers)

@@ -70,3 +70,10 @@ def test_units_keep_within_their_limits_and_their_bytes_take_longer_than_a_start
     sizes = collective_sizes(cost, 0.0)
     assert MIN_COLLECTIVE_UNIT <= sizes.least <= sizes.most <= MAX_COLLECTIVE_UNIT
     assert cost.seconds(sizes.least) >= 0.99 * MARGIN * cost.startup or sizes.least == MAX_COLLECTIVE_UNIT
+
+
+def test_small_gradients_that_share_messages_leave_room_for_smaller_units():
+    sizes = [400_000, 1_000, 1_000, 1_000] * 20
+    alone, grouped = (Traffic(sizes, 62.5e6, 0.0005, grouped=grouped) for grouped in (False, True))
+    large_alone = Traffic([400_000] * 20, 62.5e6, 0.0005)
+    assert unit_bytes("prophet", large_alone) <= unit_bytes("prophet", grouped) < 0.8 * unit_bytes("prophet", alone)
