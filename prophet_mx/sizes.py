@@ -26,7 +26,7 @@ takes the server, and each unanswered unit counts by so much more than its bytes
 import math
 from typing import NamedTuple, Sequence, Tuple
 
-SHARE = 5.6
+SHARE = 6.8
 LEAST_SHARE, MOST_SHARE = 0.05, 0.9  # of the time on the wire
 MESSAGE_SECONDS = 0.00025  # time of a server for a message where nothing was measured
 UNIT_SHARE = 1 / 1024  # of a worker's bytes per iteration and server: no gradient traffic needs more slices than that
@@ -81,7 +81,7 @@ def smallest_unit(traffic: Traffic) -> float:
     """Bytes of the smallest unit that messages allow; see the top of this file.
 
     >>> int(smallest_unit(Traffic([16_000_000], rate=62.5e6, message=0.0005)))
-    127338
+    104761
     """
     total = sum(traffic.sizes)
     wire = total / ((traffic.rate or START_RATE) * traffic.servers)

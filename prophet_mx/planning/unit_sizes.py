@@ -20,7 +20,7 @@ def unit_bytes(policy: str, traffic: Traffic, forced: Optional[int] = None) -> i
     """The size of a message's unit in bytes under a policy; 0 leaves every gradient whole. ``forced`` is the user's own choice (bytes).
 
     >>> unit_bytes("prophet", Traffic([16_000_000], rate=62.5e6, message=0.0005))
-    127338
+    104761
     >>> unit_bytes("priority", Traffic([16_000_000]))
     160000
     """
