@@ -30,8 +30,8 @@ COMPUTE = 0.15  # seconds of an iteration
 ELEMENT = 4  # bytes
 # What is measured at the start of a job: two workers and a server at 1 Gbit/s, and eight workers and four servers at 10 Gbit/s.
 SERVERS = {
-    "1 Gbit/s": Traffic([], rate=59e6, message=0.0004, workers=2, servers=1),
-    "10 Gbit/s": Traffic([], rate=147e6, message=0.0002, workers=8, servers=4),
+    "1 Gbit/s": Traffic([], rate=59e6, message=0.0004, workers=2, servers=1, grouped=True),
+    "10 Gbit/s": Traffic([], rate=147e6, message=0.0002, workers=8, servers=4, grouped=True),
 }
 RINGS = {"1 Gbit/s": CollectiveCost(startup=0.0008, rate=115e6), "10 Gbit/s": CollectiveCost(startup=0.0002, rate=1.1e9)}
 
@@ -40,7 +40,7 @@ def plan_for_servers(profile, network):
     """Keys have the numbers that gluon.Trainer gives them, by the order of the parameters' names. A group has that of its first member."""
     place = {index: number for number, index in enumerate(sorted(range(len(profile.gradients)), key=lambda i: profile.gradients[i].name))}
     keys = sorted(place, key=place.__getitem__)
-    traffic = network._replace(sizes=[gradient.bytes for gradient in profile.gradients])
+    traffic = network._replace(sizes=[profile.gradients[index].bytes for index in keys])
     unit = unit_bytes("prophet", traffic)
     slices = [cut(profile.gradients[index].bytes // ELEMENT, ELEMENT, unit) for index in keys]
     names = [profile.gradients[index].name for index in keys]
