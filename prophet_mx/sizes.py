@@ -71,6 +71,11 @@ def parts_of(size: int, unit: float) -> int:
     return 1 if 2 * size <= 3 * unit else -int(-size // unit)
 
 
+def is_small(size: int, unit: float) -> bool:
+    """Whether a gradient of ``size`` bytes may share a message with others."""
+    return 2 * size <= unit
+
+
 def message_bytes(rate: float, message: float, servers: int) -> int:
     """Bytes that a link carries at ``rate`` (bytes/s) in the time that its server takes for a message of each worker; ``message`` and
     ``servers`` are as in :class:`Traffic`."""
@@ -108,7 +113,7 @@ def _messages(traffic: Traffic, unit: float) -> Tuple[int, int]:
         parts = parts_of(size, unit)
         if parts > 1:
             slices += parts
-        elif not traffic.grouped or 2 * size > unit:
+        elif not (traffic.grouped and is_small(size, unit)):
             whole += 1
         else:
             if size > room or members == GROUP_MEMBERS:

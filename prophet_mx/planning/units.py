@@ -11,7 +11,7 @@ How large units are is the matter of unit_sizes.py.
 
 from typing import Callable, Dict, Hashable, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from ..sizes import GROUP_MEMBERS, GROUP_SHARE, MIN_UNIT, parts_of
+from ..sizes import GROUP_MEMBERS, GROUP_SHARE, MIN_UNIT, is_small, parts_of
 from .bound import Sending, sendings
 from .unit_sizes import UnitSizes
 
@@ -136,7 +136,7 @@ def groups(
     urgent = 0  # bytes of what is more urgent
     for index in sorted(range(len(sizes)), key=lambda index: (urgency[index], index)):
         kind = kinds[index]
-        if kind is not None and 0 < sizes[index] <= unit / 2:
+        if kind is not None and sizes[index] > 0 and is_small(sizes[index], unit):
             if kind not in newest or len(newest[kind]) == GROUP_MEMBERS or sizes[index] > room[kind]:
                 newest[kind] = []
                 found.append(newest[kind])
