@@ -175,9 +175,9 @@ _FOUND = (
     Question(
         "parts",
         "what is each part worth?",
-        9,
+        13,
         "run",
-        (*_cells(*(f"{model},{SHORT}" for model in ("resnet50_v1", "densenet121"))), *_methods(*PARTS), *SOME),
+        (*_cells(*(f"{model},{SHORT}" for model in ("resnet50_v1", "inceptionv3", "densenet121"))), *_methods(*PARTS), *SOME),
         labels=PARTS,
     ),
     Question(
