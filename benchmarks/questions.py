@@ -133,7 +133,7 @@ _FOUND = (
     Question(
         "devices",
         "and in scripts on GPUs, which are emulated, with models of full size?",
-        18,
+        16,
         "devices",
         (
             *_cells(*FULL_SIZE),
