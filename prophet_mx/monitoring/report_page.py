@@ -7,8 +7,9 @@ from ..quantities import format_rate
 from . import report_charts as charts
 from . import report_shapes as shapes
 from .report_shapes import INKS, LINES, Ink, digits, ms
-from .trace_figures import PARTS, Figures, TracedJob, jobs, rank_of
+from .trace_figures import PARTS, Figures
 from .trace_file import STAGES
+from .trace_jobs import TracedJob, jobs, rank_of
 
 if TYPE_CHECKING:
     import jinja2

@@ -278,7 +278,8 @@ EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u
 def trace(data: bytes) -> None:
     """The file of a trace, raw bytes or events that are nearly right, and the figures and the job that are made of it."""
     from prophet_mx.monitoring.trace import load_trace
-    from prophet_mx.monitoring.trace_figures import figures, jobs
+    from prophet_mx.monitoring.trace_figures import figures
+    from prophet_mx.monitoring.trace_jobs import jobs
 
     source = Source(data)
     text = source.rest() if source.below(2) == 0 else json.dumps(_events(source), default=repr).encode()

@@ -4,7 +4,8 @@ import re
 import sys
 
 from prophet_mx.monitoring.trace import load_trace
-from prophet_mx.monitoring.trace_figures import figures, jobs
+from prophet_mx.monitoring.trace_figures import figures
+from prophet_mx.monitoring.trace_jobs import jobs
 from support.commands import run
 from support.paths import ROOT
 

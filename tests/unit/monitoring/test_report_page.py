@@ -9,8 +9,9 @@ from prophet_mx.monitoring.report_charts import HEAVIEST, gantt, heaviest, param
 from prophet_mx.monitoring.report_page import hints, opening, page, straggler, table
 from prophet_mx.monitoring.report_shapes import INKS, PAGE, Curve, Rect
 from prophet_mx.monitoring.trace import load_trace
-from prophet_mx.monitoring.trace_figures import PARTS, figures, jobs
+from prophet_mx.monitoring.trace_figures import PARTS, figures
 from prophet_mx.monitoring.trace_file import STAGES
+from prophet_mx.monitoring.trace_jobs import jobs
 from support.paths import ROOT
 from support.traces import made, straggling, written
 

@@ -7,7 +7,8 @@ import pytest
 from prophet_mx import TraceError
 from prophet_mx.errors import ConfigError
 from prophet_mx.monitoring.trace import load_trace
-from prophet_mx.monitoring.trace_figures import PARTS, busy_shares, figures, jobs, rank_of
+from prophet_mx.monitoring.trace_figures import PARTS, busy_shares, figures
+from prophet_mx.monitoring.trace_jobs import jobs, rank_of
 from support.traces import made, straggling, written
 
 
