@@ -60,12 +60,13 @@ def verdict(job: TracedJob) -> str:
         stall, shares = f"{ms(low)} to {ms(high)}", f"{shares} to {high / job.seconds:.0%}"
     else:
         stall, shares = ms(high), f"{high / job.seconds:.0%}"
-    left = max(0.0, job.seconds - job.bound)
     bound = f"the lower bound for this profile is about {ms(job.bound)}, which no order of sending can beat"
-    if left < LITTLE * job.seconds:
+    if job.gain < LITTLE * job.seconds:
         gain = f"Nothing is left to gain by another order: {bound}"
     else:
-        gain = f"At most {ms(left)} are left to gain ({job.seconds / job.bound:.2f} times as fast): {bound}"
+        later = max(map(job.waiting, job.workers))
+        where = f", of the stall and of {ms(later)} in which forward may wait for later values" if job.gain > low else ""
+        gain = f"At most {ms(job.gain)} are left to gain ({job.seconds / job.bound:.2f} times as fast){where}: {bound}"
     return f"{_which(job, who)} for {stall} of each {ms(job.seconds)} iteration ({shares}), waiting for the first layer's values. {gain}."
 
 
@@ -91,7 +92,7 @@ def _which(job: TracedJob, sentence: str) -> str:
 def hints(job: TracedJob) -> List[Hint]:
     """What to do about the stall."""
     found = []
-    left = job.seconds - job.bound >= LITTLE * job.seconds
+    left = job.gain >= LITTLE * job.seconds
     if job.stragglers:
         found.append(Hint("No order of sending makes a slow worker faster: look at its machine, its data and its batch size."))
     if left:

@@ -127,7 +127,7 @@ class _Reader:
             end = begin + _time(event["dur"])
             self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
         elif phase == "C" and name.startswith(LINK_COUNTERS):
-            self.trace.rates[int(name[len(LINK_COUNTERS) :])] = float(event["args"]["rate"])
+            self.trace.rates[int(name[len(LINK_COUNTERS) :])] = _measured(event["args"]["rate"])
         elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
             facts = event["args"]
             unit = int(facts["unit"])
@@ -179,6 +179,11 @@ class _Reader:
 
 def _time(value: Any) -> float:
     """Seconds of a number of microseconds."""
+    return _measured(value) * 1e-6
+
+
+def _measured(value: Any) -> float:
+    """A number that is finite and not negative."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
         raise ValueError(value)
-    return float(value) * 1e-6
+    return float(value)

@@ -16,6 +16,7 @@ compute      last layer's values, next first gradient   the rest of forward and 
 import statistics
 from collections import Counter
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Callable, Dict, Iterable, List, Sequence, Tuple
 
 from ..errors import TraceError
@@ -50,6 +51,12 @@ class Iteration:
         """How long it took."""
         return self.end - self.begin
 
+    @property
+    def arriving(self) -> Tuple[float, float]:
+        """When its values arrived: from the first layer's to the last one's."""
+        begin = self.begin + self.parts["backward"] + self.parts["stalled"]
+        return begin, begin + self.parts["arriving"]
+
 
 @dataclass(frozen=True)
 class TracedStep:
@@ -64,7 +71,8 @@ class TracedStep:
 @dataclass(frozen=True)
 class Figures:
     """What the report shows of a trace. ``iterations`` are the whole ones in which the step pattern was known, if there are any, else
-    all whole ones but the first; ``median`` is the one of median length."""
+    all whole ones but the first; ``median`` is the one of median length. Other figures are means over ``usual``: means of the same
+    iterations add up as their parts do, which medians do not."""
 
     trace: Trace
     iterations: List[Iteration]
@@ -77,32 +85,38 @@ class Figures:
         """The links' last known rates added up (bytes/s), 0 if none is known."""
         return sum(self.trace.rates.values())
 
+    @cached_property
+    def usual(self) -> List[Iteration]:
+        """The iterations without the quarter of the longest ones and the quarter of the shortest ones."""
+        outer = len(self.iterations) // 4
+        return sorted(self.iterations, key=lambda iteration: iteration.seconds)[outer : len(self.iterations) - outer]
+
     def middle(self, value: Callable[[Iteration], float]) -> float:
-        """The median of a value over the iterations."""
-        return statistics.median([value(iteration) for iteration in self.iterations])
+        """The mean of a value over the usual iterations."""
+        return statistics.fmean(map(value, self.usual))
 
     @property
     def seconds(self) -> float:
-        """The median time of an iteration."""
+        """The time of a usual iteration."""
         return self.middle(lambda iteration: iteration.seconds)
 
     @property
     def utilisation(self) -> float:
-        """The median share of the time in which the links carried bytes."""
+        """The share of the time in which the links carried bytes."""
         return self.middle(lambda iteration: iteration.utilisation)
 
     @property
     def computing(self) -> float:
-        """The median time of an iteration in which the worker has all that it needs: the least that it computes. While values arrive it may
+        """The time of an iteration in which the worker has all that it needs: the least that it computes. While values arrive it may
         compute or wait. It is longest on the worker that the others wait for."""
         return self.middle(lambda iteration: iteration.parts["backward"] + iteration.parts["compute"])
 
     def part(self, name: str) -> float:
-        """The median length of a part."""
+        """How long a part takes."""
         return self.middle(lambda iteration: iteration.parts[name])
 
     def first_wait(self, name: str) -> float:
-        """The median of one stage of the first layer, or of its 'total'."""
+        """How long one stage of the first layer takes, or its 'total'."""
         if name == "total":
             return self.middle(lambda iteration: sum(iteration.first_layer.values()))
         return self.middle(lambda iteration: iteration.first_layer[name])

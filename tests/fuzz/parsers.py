@@ -287,7 +287,7 @@ def trace(data: bytes) -> None:
         file.write(text)
         file.flush()
         try:
-            jobs([figures(load_trace(file.name))])
+            assert all(0 <= job.gain <= job.seconds for job in jobs([figures(load_trace(file.name))]))
         except ProphetError as error:
             assert "\n" not in str(error), repr(error)
 

@@ -101,7 +101,7 @@ def test_a_browser_shows_the_verdict_and_which_of_two_workers_is_slow(tmp_path):
 
     [verdict] = texts("p[@class='verdict']")
     assert verdict.startswith("The workers stall for 26 ms to 46 ms of each 120 ms iteration (22% to 38%)")
-    assert "At most 24 ms are left to gain" in verdict and "the lower bound for this profile is about 96 ms" in verdict
+    assert "At most 19 ms are left to gain" in verdict and "the lower bound for this profile is about 101 ms" in verdict
     said = "Worker 1 is a straggler: it computes for at least 85 ms of an iteration, 1.31 times as long as most of the others, "
     assert texts("p[@class='straggler']") == [said + "which wait for it."]
     rows = [[cell.text for cell in row] for row in shown.iterfind(".//table[@class='workers']//tr")][1:]

@@ -79,3 +79,29 @@ def straggling(folder, late=20):
 def written(path, events):
     path.write_text(events if isinstance(events, str) else json.dumps(events))
     return path
+
+
+def drawn(units, end, iterations=5, rank=0, clock=0.0, workers=2, rate=0.0):
+    """A trace of iterations that are alike and take ``end`` ms. ``units``, most urgent first: bytes, and ms when the unit is ready,
+    released, drained, answered and unpacked; the first ready one is so at 0. The worker's clock is ``clock`` ms ahead of the job's.
+    ``rate`` in bytes/s is what the trace says of its link."""
+    head = {**made()[0]["args"], "rank": rank, "workers": workers}
+    process = 2 * rank + 1
+    events = [{"ph": "M", "name": "prophet_mx", "pid": process, "args": head}]
+    for unit, (size, *_) in enumerate(units):
+        name = f"layer{unit}"
+        facts = {"name": name, "parameter": name, "unit": unit, "gradient": unit, "bytes": size, "link": 0, "rank": unit}
+        events.append({"ph": "M", "name": "thread_name", "pid": process + 1, "tid": unit + 1, "args": facts})
+    for number in range(iterations):
+        rows = [("iteration", process, 1, 0, end, {})] if number + 1 < iterations else []
+        for unit, (_, ready, released, drained, answered, landed) in enumerate(units):
+            row = process + 1, unit + 1
+            rows += [("wait", *row, ready, released, {"step": unit}), ("wire", *row, released, drained, {})]
+            rows += [("answer", *row, drained, answered, {}), ("unpack", *row, answered, landed, {})]
+            rows.append((f"layer{unit}", process, 10, released, drained, {}))
+        for name, pid, tid, begin, until, args in rows:
+            times = {"ts": 1000 * (end * number + begin + clock), "dur": 1000 * (until - begin)}
+            events.append({"ph": "X", "name": name, "pid": pid, "tid": tid, **times, "args": {"iteration": number, **args}})
+    if rate:
+        events.append({"ph": "C", "name": "link 0", "pid": process, "ts": 1000, "args": {"rate": rate}})
+    return events

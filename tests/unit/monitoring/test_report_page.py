@@ -72,7 +72,7 @@ def test_the_verdict_says_how_much_is_stall_what_is_left_to_gain_and_the_bound(s
     [said] = opening([job])
     assert said == (
         "The workers stall for 26 ms to 46 ms of each 120 ms iteration (22% to 38%), waiting for the first layer's values. "
-        "At most 24 ms are left to gain (1.25 times as fast): the lower bound for this profile is about 96 ms, which no order of sending "
+        "At most 19 ms are left to gain (1.19 times as fast): the lower bound for this profile is about 101 ms, which no order of sending "
         "can beat."
     )
     assert straggler(job) == (
