@@ -16,13 +16,13 @@ compute      last layer's values, next first gradient   the rest of forward and 
 import statistics
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Callable, Dict, Iterable, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, List, Sequence, Tuple, TypeVar
 
 from ..errors import TraceError
 from .trace import Trace
 from .trace_file import STAGES
 
+T = TypeVar("T")
 PARTS = ("backward", "stalled", "arriving", "compute")
 BINS = 120  # of the utilisation over an iteration
 
@@ -52,6 +52,16 @@ class Iteration:
         return self.end - self.begin
 
     @property
+    def computing(self) -> float:
+        """How long the worker had all that it needed: the least that it computed. While values arrive it may compute or wait."""
+        return self.parts["backward"] + self.parts["compute"]
+
+    @property
+    def first_ready(self) -> float:
+        """When the first layer's last unit became ready."""
+        return self.first_there - sum(self.first_layer.values())
+
+    @property
     def arriving(self) -> Tuple[float, float]:
         """When its values arrived: from the first layer's to the last one's."""
         begin = self.begin + self.parts["backward"] + self.parts["stalled"]
@@ -71,11 +81,13 @@ class TracedStep:
 @dataclass(frozen=True)
 class Figures:
     """What the report shows of a trace. ``iterations`` are the whole ones in which the step pattern was known, if there are any, else
-    all whole ones but the first; ``median`` is the one of median length. Other figures are means over ``usual``: means of the same
-    iterations add up as their parts do, which medians do not."""
+    all whole ones but the first; ``median`` is the one of median length. Other figures are means over ``usual``, which are those without
+    the quarter of the longest and the quarter of the shortest ones: means of the same iterations add up as their parts do, which medians do
+    not."""
 
     trace: Trace
     iterations: List[Iteration]
+    usual: List[Iteration]
     median: Iteration
     steps: List[TracedStep]
     first_parameter: str
@@ -84,12 +96,6 @@ class Figures:
     def rate(self) -> float:
         """The links' last known rates added up (bytes/s), 0 if none is known."""
         return sum(self.trace.rates.values())
-
-    @cached_property
-    def usual(self) -> List[Iteration]:
-        """The iterations without the quarter of the longest ones and the quarter of the shortest ones."""
-        outer = len(self.iterations) // 4
-        return sorted(self.iterations, key=lambda iteration: iteration.seconds)[outer : len(self.iterations) - outer]
 
     def middle(self, value: Callable[[Iteration], float]) -> float:
         """The mean of a value over the usual iterations."""
@@ -107,9 +113,9 @@ class Figures:
 
     @property
     def computing(self) -> float:
-        """The time of an iteration in which the worker has all that it needs: the least that it computes. While values arrive it may
-        compute or wait. It is longest on the worker that the others wait for."""
-        return self.middle(lambda iteration: iteration.parts["backward"] + iteration.parts["compute"])
+        """The time of an iteration in which the worker has all that it needs: the least that it computes. It is longest on the worker that
+        the others wait for."""
+        return self.middle(lambda iteration: iteration.computing)
 
     def part(self, name: str) -> float:
         """How long a part takes."""
@@ -140,7 +146,14 @@ def figures(trace: Trace) -> Figures:
     if middle <= 0:
         raise TraceError(f"{trace.path}: its iterations take no time: it is damaged")
     median = next(iteration for iteration in iterations if iteration.seconds == middle)
-    return Figures(trace, iterations, median, _steps(trace, [iteration.number for iteration in iterations]), first)
+    ordered = inner(iterations, lambda iteration: iteration.seconds)
+    return Figures(trace, iterations, ordered, median, _steps(trace, [iteration.number for iteration in iterations]), first)
+
+
+def inner(values: Sequence[T], size: Callable[[T], float]) -> List[T]:
+    """The values, in order of their sizes, without the quarter of the least and the quarter of the largest."""
+    outer = len(values) // 4
+    return sorted(values, key=size)[outer : len(values) - outer]
 
 
 def first_parameter(trace: Trace) -> str:

@@ -16,7 +16,7 @@ one of each of them. A job gains what the worker gains that gains least, as all 
 
 import os
 import statistics
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Callable, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
@@ -26,17 +26,19 @@ from ..profiling.compute_times import with_compute
 from ..profiling.gradient_profile import Gradient, GradientProfile
 from .clocks import Clocks, common_clock
 from .trace import Trace
-from .trace_figures import Figures, Iteration
+from .trace_figures import Figures, Iteration, inner
 
 SLOW = 1.1  # a straggler computes for this many times as long as most of the others,
-DELAYS = 0.04  # and longer by at least this share of an iteration
+DELAYS = 0.04  # and longer by at least this share of an iteration,
+OFTEN = 0.75  # and longer than most in this share of the iterations
 LABELS = ("before", "after")  # of two jobs, which are the most that a report compares
 
 
 @dataclass(frozen=True)
 class TracedJob:
-    """The workers of one job whose traces are here, in the order of their files; ``name`` is that of the files, ``label`` what the job is
-    called where there are two: before, or after. ``before`` is the other one then, if both send the same."""
+    """The workers of one job whose traces are here, in the order of their files, with figures of the same iterations where they have such;
+    ``name`` is that of the files, ``label`` what the job is called where there are two: before, or after. ``before`` is the other one then,
+    if both send the same."""
 
     name: str
     workers: List[Figures]
@@ -89,6 +91,14 @@ class TracedJob:
         """The workers' clocks; None if nothing in the traces says how they differ."""
         return common_clock([worker.trace for worker in self.workers])
 
+    @cached_property
+    def together(self) -> List[Iteration]:
+        """The same iteration of each worker, as usual as can be; empty if none was recorded on all of them, or not on one clock."""
+        shared = _shared(self.workers)
+        if len(self.workers) == 1 or self.clocks is None or not shared:
+            return []
+        return [each[shared[len(shared) // 2]] for each in _numbered(self.workers)]
+
     def _at_work(self, place: int, iteration: Iteration) -> float:
         """How long the network had something to do while a worker's values arrived."""
         begin, end = iteration.arriving
@@ -126,9 +136,20 @@ class TracedJob:
 
     @cached_property
     def stragglers(self) -> List[Figures]:
-        """The workers that compute longer than most of the others."""
+        """The workers that compute longer than most of the others, and do so in most iterations: one pause makes no straggler."""
         usual = self._usual
-        return [worker for worker in self.workers if worker.computing > max(SLOW * usual, usual + DELAYS * self.seconds)]
+        slow = [worker for worker in self.workers if worker.computing > max(SLOW * usual, usual + DELAYS * self.seconds)]
+        return [worker for worker in slow if self._often(worker) >= OFTEN]
+
+    def _often(self, worker: Figures) -> float:
+        """The share of the iterations in which a worker computed longer than most of the others, 1 if no other one's are known."""
+        others = _numbered(self.workers)
+        later = [
+            iteration.computing > statistics.median_low([each[iteration.number].computing for each in others])
+            for iteration in worker.iterations
+            if all(iteration.number in each for each in others)
+        ]
+        return statistics.fmean(later) if later else 1.0
 
     @property
     def delay(self) -> float:
@@ -166,6 +187,7 @@ def jobs(all_figures: Sequence[Figures]) -> List[TracedJob]:
         seen[facts].append(rank)
     if len(groups) > len(LABELS):
         raise ConfigError(f"these are traces of {len(groups)} jobs; allowed: those of one job, or of two jobs to compare")
+    groups = list(map(_alike, groups))
     names = [_name([os.path.basename(figures.trace.path) for figures in group]) for group in groups]
     if len(set(names)) < len(names):
         names = [_name([figures.trace.path for figures in group]) for group in groups]
@@ -174,6 +196,27 @@ def jobs(all_figures: Sequence[Figures]) -> List[TracedJob]:
     before = TracedJob(names[0], groups[0], LABELS[0])
     alike = len({_bytes(figures) for figures in all_figures}) == 1
     return [before, TracedJob(names[1], groups[1], LABELS[1], before if alike else None)]
+
+
+def _numbered(workers: Sequence[Figures]) -> List[Dict[int, Iteration]]:
+    """The workers' iterations by number."""
+    return [{iteration.number: iteration for iteration in worker.iterations} for worker in workers]
+
+
+def _shared(workers: Sequence[Figures]) -> List[int]:
+    """The numbers of the usual iterations among those that all workers have, by length."""
+    found = _numbered(workers)
+    numbers = [number for number in found[0] if all(number in each for each in found)]
+    return inner(numbers, lambda number: statistics.fmean(each[number].seconds for each in found))
+
+
+def _alike(workers: Sequence[Figures]) -> List[Figures]:
+    """The workers with figures of the same iterations, if they have such: one iteration can take longer on one worker, and the next one
+    longer on another, as each ends with a worker's own first gradient."""
+    shared = _shared(workers)
+    if not shared:
+        return list(workers)
+    return [replace(worker, usual=[each[number] for number in shared]) for worker, each in zip(workers, _numbered(workers))]
 
 
 def _name(names: Sequence[str]) -> str:

@@ -99,3 +99,17 @@ def test_the_gain_is_part_of_the_stall_and_of_waits_for_the_network(traces):
         assert sum(worker.part(part) for part in ("backward", "stalled", "arriving", "compute")) == pytest.approx(worker.seconds)
         assert -1e-9 <= job.waiting(worker) <= worker.part("arriving") + 1e-9
         assert job.gain <= worker.part("stalled") + job.waiting(worker) + 1e-9
+
+
+def test_one_long_pause_makes_no_straggler_and_a_jobs_figures_are_of_the_same_iterations(tmp_path):
+    """Worker 1 once computes for a second; the iteration that it ends is longer there, and the next one on worker 0."""
+    units = [(1000, 20, 20, 25, 30, 31), (2000, 0, 0, 5, 8, 9)]
+    quiet, paused = drawn(units, 100, iterations=12), drawn(units, 100, iterations=12, rank=1)
+    for events, number in ((paused, 2), (quiet, 3)):
+        for event in events:
+            if event["ph"] == "X" and event["args"]["iteration"] == number and event["name"] == "iteration":
+                event["dur"] += 1_000_000
+    job = job_of(tmp_path, quiet, paused)
+    assert job.stragglers == [] and [worker.seconds for worker in job.workers] == [pytest.approx(0.1)] * 2
+    assert [iteration.number for iteration in job.workers[0].usual] == [iteration.number for iteration in job.workers[1].usual]
+    assert [iteration.number for iteration in job.together] == [job.together[0].number] * 2
