@@ -45,10 +45,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; its exit code."""
     from ..monitoring.report_page import page
     from ..monitoring.trace_figures import figures
+    from ..monitoring.trace_jobs import jobs
 
     if os.path.realpath(arguments.output) in map(os.path.realpath, arguments.traces):
         raise ConfigError(not_allowed(f"--output {arguments.output!r}", "another file", ": it is a trace"))
-    text = page([figures(load_trace(path)) for path in arguments.traces])
+    text = page(jobs([figures(load_trace(path)) for path in arguments.traces]))
     try:
         replace_text(arguments.output, text)
     except OSError as error:

@@ -1,7 +1,7 @@
 """The report's charts. Pure: figures in, shapes out."""
 
 import math
-from typing import Dict, Iterator, List, Sequence, Tuple
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 from .report_shapes import (
     ALARM,
@@ -26,8 +26,9 @@ from .report_shapes import (
     ticks,
     time_axis,
 )
-from .trace_figures import PARTS, Figures, busy_shares, wires_between
+from .trace_figures import PARTS, Figures, Iteration, busy_shares, wires_between
 from .trace_file import STAGES
+from .trace_jobs import TracedJob, rank_of
 
 
 def composition(workers: Sequence[Figures], names: Sequence[str]) -> Chart:
@@ -162,6 +163,56 @@ def gantt(figures: Figures, seconds: float, shown: Sequence[str]) -> Chart:
         x, y = LEFT + min(seconds, at - iteration.begin) * scale, height + 29 + 13 * place
         shapes += [Line(x, 0, x, y - 11, ALARM, "3 3"), Text(x, y, what, "end" if x > LEFT + PLOT / 2 else "start", 11, ALARM)]
     return Chart(height + 62, shapes, f"one iteration, {len(shown)} parameters")
+
+
+MOST_WORKERS = 16  # that are shown beneath one another
+ROWS = (("", 16.0), ("links", 9.0), ("first layer", 9.0))  # of a worker there, and their heights
+
+
+def together(job: TracedJob) -> Optional[Chart]:
+    """The same iteration of all workers beneath one another, on one clock and to one scale: its parts, when the links carried bytes, and
+    the first layer's passage. None if the traces have no such iteration."""
+    if not job.together or job.clocks is None:
+        return None
+    workers = list(zip(job.workers, job.together, job.clocks.each))[:MOST_WORKERS]
+    start = min(clock.common(iteration.begin) for _, iteration, clock in workers)
+    seconds = max(clock.common(iteration.end) for _, iteration, clock in workers) - start
+    pitch, scale = sum(height + 3 for _, height in ROWS) + 8, PLOT / seconds
+    shapes: List[Shape] = list(time_axis(seconds, pitch * len(workers) + 2, 0))
+    for place, (worker, iteration, clock) in enumerate(workers):
+        y = pitch * place + 4
+        for (name, height), bars in zip(ROWS, (_parts(iteration), _wires(worker, iteration), _first(worker, iteration))):
+            shapes.append(Text(LEFT - 8, y + height / 2 + 4, name or rank_of(worker), "end", 11 if name else 12, MUTED if name else TEXT))
+            for begin, end, ink, what in bars:
+                at, to = (min(max(0.0, clock.common(time) - start), seconds) for time in (begin, end))
+                if to > at:
+                    title = f"{rank_of(worker)}: {what} {ms(to - at)}, from {ms(at)}"
+                    shapes.append(Rect(LEFT + at * scale, y, (to - at) * scale, height, INKS[ink], title))
+            y += height + 3
+    return Chart(pitch * len(workers) + 24, shapes, "one iteration of all workers on one clock")
+
+
+Bar = Tuple[float, float, str, str]  # begin, end, ink, words
+
+
+def _parts(iteration: Iteration) -> Iterator[Bar]:
+    begin = iteration.begin
+    for part in PARTS:
+        yield begin, begin + iteration.parts[part], part, part
+        begin += iteration.parts[part]
+
+
+def _wires(worker: Figures, iteration: Iteration) -> Iterator[Bar]:
+    for link, begin, end in wires_between(worker.trace, iteration.number):
+        yield max(begin, iteration.begin), min(end, iteration.end), "wire", f"link {link} carries bytes for"
+
+
+def _first(worker: Figures, iteration: Iteration) -> Iterator[Bar]:
+    """The stages of the first layer's last unit."""
+    begin = iteration.first_ready
+    for stage in STAGES:
+        yield begin, begin + iteration.first_layer[stage], stage, f"{worker.first_parameter}: {stage}"
+        begin += iteration.first_layer[stage]
 
 
 def _steps(figures: Figures, scale: float) -> Iterator[Shape]:

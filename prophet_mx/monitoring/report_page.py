@@ -9,7 +9,7 @@ from . import report_shapes as shapes
 from .report_shapes import INKS, LINES, Ink, digits, ms
 from .trace_figures import PARTS, Figures
 from .trace_file import STAGES
-from .trace_jobs import TracedJob, jobs, rank_of
+from .trace_jobs import TracedJob, rank_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -116,17 +116,15 @@ def opening(all_jobs: Sequence[TracedJob]) -> List[str]:
     return [comparison(*all_jobs), verdict(all_jobs[-1])]
 
 
-def page(all_figures: Sequence[Figures]) -> str:
+def page(all_jobs: Sequence[TracedJob]) -> str:
     """The HTML about the workers of one job, or of two jobs in comparison.
 
-    Raises MissingPackageError if the package that fills in the template is not installed, and ConfigError if the traces are of more than
-    two jobs.
+    Raises MissingPackageError if the package that fills in the template is not installed.
     """
     template = _template()
-    all_jobs = jobs(all_figures)
     workers = [(job, worker) for job in all_jobs for worker in job.workers]
     names = [rank_of(worker) if len(all_jobs) == 1 else f"{job.label}: {rank_of(worker)}" for job, worker in workers]
-    longest = max(figures.median.seconds for figures in all_figures)
+    longest = max(worker.median.seconds for _, worker in workers)
     return template.render(
         colours=shapes,
         inks=INKS,
@@ -142,7 +140,8 @@ def page(all_figures: Sequence[Figures]) -> str:
         parts=[(part, PART_WORDS[part]) for part in PARTS],
         stages=[(stage, STAGE_WORDS[stage]) for stage in STAGES],
         marks=list(MARK_WORDS.items()),
-        first_parameter=all_figures[0].first_parameter,
+        most_workers=charts.MOST_WORKERS,
+        first_parameter=workers[0][1].first_parameter,
         composition=charts.composition([worker for _, worker in workers], names),
         first_layer=charts.first_layer([worker for _, worker in workers], names),
         times=charts.curves([_times(job.slowest) for job in all_jobs], 160, "ms", "iteration times"),
@@ -151,7 +150,8 @@ def page(all_figures: Sequence[Figures]) -> str:
 
 def _shown(job: TracedJob, longest: float, ink: Ink) -> Dict[str, Any]:
     """A job on the page. ``lead`` is the worker whose charts are shown first; ``every`` has all parameters, if ``gantt`` leaves some out;
-    ``steps`` is None where the profile was not learned; ``others`` are the other workers' iterations, by name."""
+    ``together`` is None without a common clock, ``steps`` where the profile was not learned; ``others`` are the other workers' iterations,
+    by name."""
     lead = job.slowest
     few, every = charts.heaviest(lead), charts.parameters(lead)
     return {
@@ -159,6 +159,8 @@ def _shown(job: TracedJob, longest: float, ink: Ink) -> Dict[str, Any]:
         "label": job.label,
         "lead": rank_of(lead),
         "figures": lead,
+        "together": charts.together(job),
+        "accuracy": ms(job.clocks.accuracy) if job.clocks else "",
         "utilisation": charts.utilisation(lead, longest, ink),
         "steps": charts.step_pattern(lead, longest, ink) if lead.steps else None,
         "gantt": charts.gantt(lead, longest, few),

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 
-from prophet_mx.monitoring.report_charts import HEAVIEST, gantt, heaviest, parameters
+from prophet_mx.monitoring.report_charts import HEAVIEST, MOST_WORKERS, gantt, heaviest, parameters, together
 from prophet_mx.monitoring.report_page import hints, opening, page, straggler, table
 from prophet_mx.monitoring.report_shapes import INKS, PAGE, Curve, Rect
 from prophet_mx.monitoring.trace import load_trace
@@ -13,7 +13,7 @@ from prophet_mx.monitoring.trace_figures import PARTS, figures
 from prophet_mx.monitoring.trace_file import STAGES
 from prophet_mx.monitoring.trace_jobs import jobs
 from support.paths import ROOT
-from support.traces import made, straggling, written
+from support.traces import drawn, made, straggling, written
 
 
 def load(*paths):
@@ -51,7 +51,7 @@ def test_contrast_of_known_colours():
 
 def test_every_text_has_a_contrast_of_at_least_4_5(two_jobs):
     """All text is on the page or on a plate of its colour: no chart puts it on a bar."""
-    html = page(two_jobs)
+    html = page(jobs(two_jobs))
     style = html[html.index("<style>") : html.index("</style>")]
     texts = set(re.findall(r"(?<![-\w])color: (#\w+)", style) + re.findall(r'<text [^>]*fill="(#\w+)"', html))
     assert len(texts) >= 4 and f"background: {PAGE}" in style
@@ -100,7 +100,7 @@ def test_arriving_values_are_not_counted_as_computing(slow_worker):
     """26 to 46 ms of 120 are stalled, and in 9 values arrive."""
     assert [round(1e3 * worker.computing) for worker in slow_worker] == [65, 85]
     assert [round(1e3 * worker.part("arriving")) for worker in slow_worker] == [9, 9]
-    assert re.search(r"<td>85 ms</td><td>9(\.00?)? ms</td>", page(slow_worker))
+    assert re.search(r"<td>85 ms</td><td>9(\.00?)? ms</td>", page(jobs(slow_worker)))
 
 
 def test_hints_name_pages_and_headings_that_exist(slow_worker, two_jobs):
@@ -108,7 +108,7 @@ def test_hints_name_pages_and_headings_that_exist(slow_worker, two_jobs):
     lost.lost = 3
     named = [hint for figs in (slow_worker, two_jobs, [figures(lost)]) for job in jobs(figs) for hint in hints(job)]
     assert {"docs/troubleshooting.md", "docs/timeline.md"} == {hint.page for hint in named}
-    shown = re.findall(r"See <cite>(.*?)</cite>, “(.*?)”", page(slow_worker))
+    shown = re.findall(r"See <cite>(.*?)</cite>, “(.*?)”", page(jobs(slow_worker)))
     assert shown
     for path, heading in [(hint.page, hint.heading) for hint in named] + shown:
         assert f"\n## {heading}\n" in (ROOT / path).read_text(encoding="utf-8"), (path, heading)
@@ -120,9 +120,9 @@ def test_before_and_after_are_in_percent_or_points_and_judged(two_jobs):
     assert rows["stalled, share of the iteration"] == ("+0.0 points", "same")
     assert rows["links busy"] == ("+0.0 points", "same") and rows["sent per iteration"] == ("+0.0%", "same")
     assert {judged for what, _, _, judged in table(jobs(two_jobs[::-1])) if what in ("iteration", "links busy")} == {"worse", "same"}
-    html = page(two_jobs)
+    html = page(jobs(two_jobs))
     assert '<td class="better">✔ better</td>' in html and "Before and after" in html
-    assert '<td class="worse">✘ worse</td>' in page(two_jobs[::-1])
+    assert '<td class="worse">✘ worse</td>' in page(jobs(two_jobs[::-1]))
 
 
 def test_a_smaller_share_of_stall_is_better_by_so_many_points(tmp_path):
@@ -143,7 +143,7 @@ def test_two_jobs_are_called_before_and_after_and_each_says_who_is_slow(tmp_path
 
 
 def test_a_row_per_worker_and_the_slow_one_is_marked(slow_worker):
-    html = page(slow_worker)
+    html = page(jobs(slow_worker))
     rows = re.findall(r"<tr([^>]*)><td>(worker \d)</td>.*?<td>(\w*)</td></tr>", html, re.DOTALL)
     assert rows == [("", "worker 0", ""), (' class="alarm"', "worker 1", "straggler")]
 
@@ -154,7 +154,7 @@ def test_blocks_steps_and_points_are_drawn(slow_worker, two_jobs):
     assert "block of 2 units, 5000 KB; 6000 KB were predicted to fit" in titles
     assert "step 1: after 50 ms, 1 units, 1 MB" in titles and "first: wire 15 ms, from 55 ms" in titles
     assert Curve([(0, 0)] * 120, INKS["wire"]).marks and not Curve([(0, 0)] * 121, INKS["wire"]).marks
-    html = page(two_jobs)
+    html = page(jobs(two_jobs))
     assert "step: gradients become ready together" in html and "block: sent without a pause" in html
     assert html.count('r="3"') > 4 and html.count('width="6" height="6" fill="#c8401a"') > 4  # the points of both jobs
 
@@ -170,8 +170,33 @@ def test_the_first_layer_is_on_top_with_the_heaviest_and_the_rest_is_on_demand(t
     events += units + [event for event in made()[3:] if event["name"] in ("iteration", "step", "block")]
     [found] = load(written(tmp_path / "t.json", events))
     assert heaviest(found) == ["layer0"] + names[-HEAVIEST:] and parameters(found) == names
-    html = page([found])
+    html = page(jobs([found]))
     few, _, every = html[html.index("<h2>One iteration") :].partition("<details><summary>All parameters</summary>")
     every = every[: every.index("</details>")]
     assert "layer0<" in few and "layer29<" in few and "layer7<" not in few
     assert "layer7<" in every
+
+
+def test_workers_whose_clocks_differ_are_drawn_beneath_one_another_on_one_clock(tmp_path):
+    """Worker 1 makes its gradients 10 ms later, and began its trace 700 ms earlier."""
+    rows = [(1000, 20, 21, 25, 40, 41), (2000, 0, 0, 5, 18, 19)]
+    later = [(1000, 20, 21, 25, 30, 31), (2000, 0, 0, 5, 8, 9)]
+    traces = drawn(rows, 100), drawn(later, 100, rank=1, clock=710)
+    [job] = jobs(load(*(written(tmp_path / f"t-{rank}.json", events) for rank, events in enumerate(traces))))
+    titles = [shape.title for shape in together(job).shapes if isinstance(shape, Rect)]
+    for said in (
+        "worker 0: backward 20 ms, from 0 ms",
+        "worker 1: backward 20 ms, from 10 ms",
+        "worker 0: stalled 21 ms, from 20 ms",
+        "worker 1: stalled 11 ms, from 30 ms",
+        "worker 1: layer0: answer 5 ms, from 35 ms",
+        "worker 1: link 0 carries bytes for 4 ms, from 31 ms",
+    ):
+        assert said in titles, titles
+    assert together(jobs(load(tmp_path / "t-0.json"))[0]) is None
+
+
+def test_of_many_workers_the_first_are_drawn_and_the_page_says_so(tmp_path):
+    rows, count = [(1000, 20, 21, 25, 40, 41), (2000, 0, 0, 5, 18, 19)], MOST_WORKERS + 2
+    html = page(jobs(load(*(written(tmp_path / f"t-{rank}.json", drawn(rows, 100, rank=rank)) for rank in range(count)))))
+    assert f"half of the answers agree within 0 ms; the first {MOST_WORKERS} of {count} workers" in html
