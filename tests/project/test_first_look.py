@@ -15,6 +15,10 @@ FOLDER = ROOT / "examples" / "first-look"
 def test_the_script_predicts_and_writes_the_report(tmp_path):
     done = run("sh", FOLDER / "look.sh", tmp_path, env={"COMMAND": f"{sys.executable} -m prophet_mx"}, expect=0)
     assert re.search(r"^  Scheduling \w+", done.stdout, re.MULTILINE) and f"written: {tmp_path}/report.html" in done.stdout
+    assert re.search(
+        r"^after: prophet-.*\n  iteration .*\n  stall .*\n  later waits .*\n  left to gain  at most 18 ms", done.stdout, re.MULTILINE
+    )
+    assert "no worker" in done.stdout and "stragg" not in done.stdout
     assert "Before and after" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
