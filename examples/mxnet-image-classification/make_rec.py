@@ -21,6 +21,8 @@ from contextlib import closing
 import mxnet as mx
 from PIL import Image
 
+from common.files import on_disk, writing
+
 try:
     from tqdm import tqdm
 except ImportError:
@@ -112,28 +114,31 @@ def write(prefix, folder, images, args):
     own = {end: f"{prefix}.{end}.part" for end in ends}
     left_out = written = 0
     try:
-        record = mx.recordio.MXIndexedRecordIO(own["idx"], own["rec"], "w")
-        # Closed here in any case: otherwise the garbage collector may end the generator in one of its own threads, which cannot join
-        # itself.
-        futures = in_order(lambda image: encoded(os.path.join(folder, image[0]), args.resize, args.quality), images, args.num_thread)
-        with open(own["lst"], "w", encoding="utf-8") as listing, closing(futures):
-            for (path, label), future in zip(images, progress(futures, len(images), os.path.basename(prefix))):
-                try:
-                    content = future.result()
-                except ImagesError as error:
-                    if not args.skip_broken:
-                        raise
-                    logging.warning("left out: %s", error)
-                    left_out += 1
-                    continue
-                record.write_idx(written, mx.recordio.pack(mx.recordio.IRHeader(0, float(label), written, 0), content))
-                listing.write(f"{written}\t{label}\t{path}\n")
-                written += 1
-        record.close()
-        if not written:
-            raise ImagesError(f"{prefix}.rec would have no images")
-        for end in ends:
-            os.replace(own[end], f"{prefix}.{end}")
+        with writing(f"{prefix}.rec", ImagesError):
+            record = mx.recordio.MXIndexedRecordIO(own["idx"], own["rec"], "w")
+            # Closed here in any case: otherwise the garbage collector may end the generator in one of its own threads, which cannot join
+            # itself.
+            futures = in_order(lambda image: encoded(os.path.join(folder, image[0]), args.resize, args.quality), images, args.num_thread)
+            with open(own["lst"], "w", encoding="utf-8") as listing, closing(futures):
+                for (path, label), future in zip(images, progress(futures, len(images), os.path.basename(prefix))):
+                    try:
+                        content = future.result()
+                    except ImagesError as error:
+                        if not args.skip_broken:
+                            raise
+                        logging.warning("left out: %s", error)
+                        left_out += 1
+                        continue
+                    record.write_idx(written, mx.recordio.pack(mx.recordio.IRHeader(0, float(label), written, 0), content))
+                    listing.write(f"{written}\t{label}\t{path}\n")
+                    written += 1
+            size = record.tell()
+            record.close()
+            if not written:
+                raise ImagesError(f"{prefix}.rec would have no images")
+            on_disk(own["rec"], size)
+            for end in ends:
+                os.replace(own[end], f"{prefix}.{end}")
     finally:
         for path in own.values():
             if os.path.exists(path):

@@ -78,7 +78,10 @@ def write_digits(directory):
                 png = io.BytesIO()
                 Image.fromarray(image).save(png, "PNG")
                 record.write_idx(i, mx.recordio.pack(mx.recordio.IRHeader(0, float(label), i, 0), png.getvalue()))
+            size = record.tell()
             record.close()
+            if os.path.getsize(os.path.join(own, rec)) != size:  # MXNet does not look whether its last bytes were written
+                sys.exit(f"{os.path.join(directory, rec)} cannot be written; is the disk full?")
             for file in (rec, idx):
                 os.replace(os.path.join(own, file), os.path.join(directory, file))
 
@@ -212,6 +215,7 @@ def main():
 
     if args.save and kv.rank == 0:
         mx.nd.save(args.save, module.get_params()[0])
+        mx.nd.load(args.save)  # an error if the disk is full, for which save does not look
     accuracy = dict(module.score(validation, "acc"))["accuracy"]
     print(f"rank {kv.rank}: validation accuracy {accuracy:.4f}")
     if kv.rank == 0:

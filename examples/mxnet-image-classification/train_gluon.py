@@ -19,6 +19,7 @@ from common import networks, options, training
 from common.checkpoint import Checkpoints, resume, states_file
 from common.data import training_iter, validation_images
 
+LOAD_EPOCH_KEY = 50_000  # none of Trainer's, which are the parameters' numbers
 SCALER_STATE = ("_loss_scale", "_next_loss_scale", "_unskipped")
 
 
@@ -173,7 +174,7 @@ def main():
     args = parse_args()
     kv = training.create_store(args)
     checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period, args.keep)
-    resume(args, checkpoints)
+    resume(args, checkpoints, kv, LOAD_EPOCH_KEY)
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     job = Training(args, kv, train.batches)
     if args.load_epoch is not None:

@@ -58,7 +58,7 @@ def main():
         training.update_on_workers()
     kv = training.create_store(args)
     checkpoints = Checkpoints(args.model_prefix, kv.rank, kv.num_workers, args.save_period, args.keep)
-    resume(args, checkpoints)
+    resume(args, checkpoints, kv, "load_epoch")
     train, validation = training_iter(args, kv.rank, kv.num_workers), validation_images(args, kv.rank, kv.num_workers)
     module = make_module(args, checkpoints)
 

@@ -2,11 +2,15 @@
 
 import io
 import os
+import pickle
 import re
+import resource
 import shlex
 import shutil
+import signal
 import sys
 from collections import Counter
+from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
 
@@ -26,6 +30,7 @@ FOLDER = ROOT / "examples" / "mxnet-image-classification"
 LIMIT = 120  # seconds for one command; alone on the machine it takes a tenth of that
 
 sys.path.insert(0, str(FOLDER))
+import make_rec as make_rec_script  # noqa: E402
 from common import checkpoint, data, networks, options, training  # noqa: E402
 
 # -- the commands of the README ------------------------------------------------------------------------------------------------
@@ -273,6 +278,9 @@ def test_too_few_images(numbered, words, workers, message):
 # -- checkpoints ---------------------------------------------------------------------------------------------------------------
 
 
+WEIGHTS = {"arg:w": mx.nd.ones((30, 2)), "aux:mean": mx.nd.ones((3,), dtype="float16"), "arg:count": mx.nd.array([1], dtype="int64")}
+
+
 def test_an_interrupted_checkpoint_leaves_no_files(tmp_path):
     prefix = str(tmp_path / "new" / "model")
     checkpoints = checkpoint.Checkpoints(prefix, rank=0, workers=2)
@@ -281,14 +289,14 @@ def test_an_interrupted_checkpoint_leaves_no_files(tmp_path):
         raise KeyboardInterrupt
     assert list((tmp_path / "new").iterdir()) == []
     with checkpoints.writing(1) as own:
-        Path(own + "-0001.params").write_text("whole")
+        mx.nd.save(own + "-0001.params", WEIGHTS)
     assert {path.name for path in (tmp_path / "new").iterdir()} == {"model-0001.params", "model-0001.workers"}
 
 
 def test_a_checkpoint_that_is_not_there_names_those_that_are(tmp_path):
     prefix = str(tmp_path / "model")
     for name in ("model-0002.params", "model-0010.params", "model-1-0003.params", "other-0004.params"):
-        (tmp_path / name).write_text("")
+        mx.nd.save(str(tmp_path / name), WEIGHTS)
     with pytest.raises(options.OptionError, match="model-0003.params; there are those of epoch 2, 10$"):
         checkpoint.Checkpoints(prefix, 0, 2).find(3)
     assert checkpoint.Checkpoints(prefix, 1, 2).find(3) == prefix + "-1"
@@ -299,19 +307,19 @@ def save(prefix, epoch, workers, saved=None):
     """An epoch of a job of so many workers, of which only those of the ranks ``saved`` have got that far."""
     for rank in range(workers) if saved is None else saved:
         with checkpoint.Checkpoints(prefix, rank, workers).writing(epoch) as own:
-            Path(f"{own}-{epoch:04d}.params").write_text(f"by {workers}")
+            mx.nd.save(f"{own}-{epoch:04d}.params", {**WEIGHTS, "arg:workers": mx.nd.array([workers])})
 
 
 def test_old_checkpoints_go_once_enough_later_ones_are_complete(tmp_path):
     """At every moment, so that a job that is killed then can go on."""
     prefix, others = str(tmp_path / "model"), ["other-0001.params", "model-symbol.json", "model-12.params"]
     for name in others:
-        (tmp_path / name).write_text("")
+        (tmp_path / name).write_text("{}")
 
     def write(rank, epoch):
         with checkpoint.Checkpoints(prefix, rank, 2, keep=2).writing(epoch) as own:
-            for kind in ("params", "states"):
-                Path(f"{own}-{epoch:04d}.{kind}").write_text("")
+            mx.nd.save(f"{own}-{epoch:04d}.params", WEIGHTS)
+            Path(f"{own}-{epoch:04d}.states").write_bytes(pickle.dumps({}))
 
     for epoch in range(1, 7):
         for rank in (1, 0) if epoch % 2 else (0, 1):
@@ -325,18 +333,32 @@ def test_old_checkpoints_go_once_enough_later_ones_are_complete(tmp_path):
     }
 
 
+class Told:
+    """A store as the workers of a job see it one after the other, rank 0 first: an initial value is rank 0's."""
+
+    type = "dist_sync"
+
+    def init(self, key, value):
+        if self.rank == 0:
+            self.value = value
+
+    def pull(self, key, out):
+        out[:] = self.value
+
+
 def resumed(prefix, workers):
     """The epoch after which each of so many workers goes on with --load-epoch auto; its files are those before."""
-    before = {path: path.read_text() for path in Path(prefix).parent.iterdir()}
-    found = set()
+    before = {path: path.read_bytes() for path in Path(prefix).parent.iterdir()}
+    found, told = set(), Told()
     for rank in range(workers):
         args = parsed("--benchmark", "1", "--num-epochs", "12", "--model-prefix", prefix, "--load-epoch", "auto")
+        told.rank, told.num_workers = rank, workers
         try:
-            checkpoint.resume(args, checkpoint.Checkpoints(prefix, rank, workers))
+            checkpoint.resume(args, checkpoint.Checkpoints(prefix, rank, workers), told, "epoch")
             found.add((args.load_epoch, args.first_epoch))
         except options.OptionError as error:
-            found.add(str(error))
-    assert {path: path.read_text() for path in Path(prefix).parent.iterdir()} == before
+            found.add(str(error).replace("--load-epoch auto: rank 0 cannot resume, and says why", str(min(map(str, found), default=""))))
+    assert {path: path.read_bytes() for path in Path(prefix).parent.iterdir()} == before
     [same] = found
     return same
 
@@ -374,6 +396,99 @@ def test_auto_does_not_mix_files_of_two_jobs(tmp_path):
     save(prefix, 1, 3)
     save(prefix, 1, 2)  # over it, without --load-epoch: rank 2's file is of another training
     assert "saved by 2 worker(s), and this job has 3" in resumed(prefix, 3) and resumed(prefix, 2) == (1, 1)
+
+
+@contextmanager
+def small_disk(size):
+    """No file can become larger than this, as on a disk that is full."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+@pytest.mark.parametrize("elements", [100, 10**6])  # MXNet says nothing of the first, as its last buffer is lost, and fails at the second
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_full_disk_is_an_error_and_leaves_the_checkpoints_that_were_there(tmp_path, elements, earlier):
+    prefix = str(tmp_path / "model")
+    for epoch in (1, 2) if earlier else (1,):
+        save(prefix, epoch, 2)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    for rank in (0, 1):
+        refused = pytest.raises(options.OptionError, match=r"model(-1)?-0002.params cannot be written .*full")
+        with refused, small_disk(300), checkpoint.Checkpoints(prefix, rank, 2, keep=1).writing(2) as own:
+            mx.nd.save(f"{own}-0002.params", {"arg:w": mx.nd.ones((elements,))})
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_symbol_that_did_not_fit_on_the_disk_replaces_no_other(tmp_path):
+    prefix = str(tmp_path / "model")
+    (tmp_path / "model-symbol.json").write_text("{}")
+    refused = pytest.raises(options.OptionError, match="model-0001.params cannot be written .model-symbol.json is incomplete")
+    with refused, checkpoint.Checkpoints(prefix, 0, 1).writing(1) as own:
+        mx.nd.save(f"{own}-0001.params", WEIGHTS)
+        Path(f"{own}-symbol.json").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["model-symbol.json"]
+
+
+@pytest.mark.parametrize("kind, left", [("params", 0), ("params", 30), ("params", -1), ("states", 0), ("states", -1)])
+def test_auto_goes_back_to_the_newest_epoch_that_all_workers_can_read(tmp_path, kind, left, caplog):
+    prefix = str(tmp_path / "model")
+    for epoch in (1, 2, 3):
+        save(prefix, epoch, 2)
+        for rank in ("", "-1"):
+            Path(f"{prefix}{rank}-{epoch:04d}.states").write_bytes(pickle.dumps({"momentum": 0.5}))
+    broken = tmp_path / f"model-1-0003.{kind}"
+    broken.write_bytes(broken.read_bytes()[:left])
+    assert resumed(prefix, 2) == (2, 2)
+    assert f"model-1-0003.{kind} is incomplete" in caplog.text and "epoch 2" in caplog.text
+    for rank, wrong in ((1, f"model-1-0003.{kind} is incomplete"), (0, None)):
+        with pytest.raises(options.OptionError, match=wrong) if wrong else nullcontext():
+            checkpoint.Checkpoints(prefix, rank, 2).find(3)
+    saved = {epoch: Path(f"{prefix}-{epoch:04d}.params").read_bytes() for epoch in (1, 2)}
+    for rank in (0, 1):  # only what can be read counts
+        checkpoints = checkpoint.Checkpoints(prefix, rank, 2, keep=2)
+        with checkpoints.writing(4) as own:
+            mx.nd.save(f"{own}-0004.params", WEIGHTS)
+    assert {epoch: Path(f"{prefix}-{epoch:04d}.params").read_bytes() for epoch in (2,)} == {2: saved[2]}
+
+
+def test_epochs_of_which_none_can_be_read_are_not_overwritten(tmp_path):
+    prefix = str(tmp_path / "model")
+    save(prefix, 1, 2)
+    save(prefix, 2, 2)
+    for epoch in (1, 2):  # as on hosts that do not share the folder
+        Path(f"{prefix}-1-000{epoch}.params").unlink()
+    refused = resumed(prefix, 2)
+    assert "model-1-0002.params does not exist" in refused and "folder that all machines see" in refused and "--model-prefix" in refused
+
+
+@pytest.mark.parametrize("text", ["", "abc", "0", "-1", "9" * 5000, "2 workers"])
+def test_a_number_of_workers_that_is_none_is_an_error(tmp_path, text):
+    prefix = str(tmp_path / "model")
+    save(prefix, 1, 2)
+    (tmp_path / "model-0001.workers").write_text(text)
+    message = resumed(prefix, 2)
+    assert "model-0001.workers" in message and "a whole number" in message and len(message) < 400, message
+
+
+def test_workers_that_see_other_files_than_rank_0_say_so(tmp_path):
+    """On hosts without a folder in common, or where one has an old copy, they would train from different weights."""
+    prefixes = [str(tmp_path / host / "model") for host in "ab"]
+    for prefix, epochs in zip(prefixes, ((1, 2), (1,))):
+        for epoch in epochs:
+            save(prefix, epoch, 2)
+    told = Told()
+    args = [parsed("--benchmark", "1", "--model-prefix", prefix, "--load-epoch", "auto") for prefix in prefixes]
+    told.rank, told.num_workers = 0, 2
+    checkpoint.resume(args[0], checkpoint.Checkpoints(prefixes[0], 0, 2), told, "epoch")
+    assert args[0].load_epoch == 2
+    told.rank = 1
+    with pytest.raises(options.OptionError, match="rank 0 goes on after epoch 2, .*model-1-0002.params does not exist.* all machines see"):
+        checkpoint.resume(args[1], checkpoint.Checkpoints(prefixes[1], 1, 2), told, "epoch")
 
 
 # -- make_rec.py ---------------------------------------------------------------------------------------------------------------
@@ -417,6 +532,12 @@ def test_resize_makes_large_images_smaller_and_numbers_classes_as_told(photos):
         ((30, 20), 2.0),
         ((30, 20), 2.0),
     ]
+
+
+def test_records_that_did_not_fit_on_the_disk_are_an_error(photos):
+    with pytest.raises(make_rec_script.ImagesError, match="set.rec cannot be written .*full"), small_disk(300):
+        make_rec_script.make(make_rec_script.parse_args([str(photos / "photos"), str(photos / "out" / "set")]))
+    assert list((photos / "out").iterdir()) == []
 
 
 def test_a_broken_image_stops_it_or_is_left_out(photos):
