@@ -82,6 +82,21 @@ def message_bytes(rate: float, message: float, servers: int) -> int:
     return int(rate * message * servers)
 
 
+def wire_time(traffic: Traffic) -> float:
+    """Seconds that a worker's bytes of an iteration take."""
+    return sum(traffic.sizes) / ((traffic.rate or START_RATE) * traffic.servers)
+
+
+def message_time(traffic: Traffic) -> float:
+    """Seconds that a message takes a worker, an estimate where nothing was measured."""
+    return traffic.message or MESSAGE_SECONDS * max(1.0, traffic.workers / traffic.servers)
+
+
+def message_count(traffic: Traffic, unit: float) -> int:
+    """Messages of an iteration, about, with units of so many bytes; 0 leaves every gradient whole and alone."""
+    return sum(_messages(traffic, unit)) if unit else len(traffic.sizes)
+
+
 def smallest_unit(traffic: Traffic) -> float:
     """Bytes of the smallest unit that messages allow; see the top of this file.
 
@@ -89,8 +104,7 @@ def smallest_unit(traffic: Traffic) -> float:
     104761
     """
     total = sum(traffic.sizes)
-    wire = total / ((traffic.rate or START_RATE) * traffic.servers)
-    message = traffic.message or MESSAGE_SECONDS * max(1.0, traffic.workers / traffic.servers)
+    wire, message = wire_time(traffic), message_time(traffic)
     share = max(LEAST_SHARE, SHARE * math.sqrt(traffic.servers * message / wire)) if wire else LEAST_SHARE
     budget = min(MOST_SHARE, share * max(1.0, traffic.workers / traffic.servers / 2)) * wire
     least = min(MOST_SHARE, share) / 2 * wire

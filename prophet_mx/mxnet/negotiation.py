@@ -25,7 +25,7 @@ from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..planning.orders import Orders
 from ..planning.placement import SURE, probes
-from ..planning.unit_sizes import unit_bytes
+from ..planning.unit_sizes import below_a_unit, too_small, unit_bytes
 from ..planning.units import Slice
 from ..policies import POLICIES
 from ..sizes import Traffic, message_bytes
@@ -194,6 +194,7 @@ class _Steps:
         profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
         _, told = self.tell([0 if obstacle else unit, measured, message, profiled])
         unit, measured, message = int(told[0]), told[1], told[2]
+        self._say_absurd(config, traffic, unit)
         side.measured(measured, message, unit)
         slices, obstacle = slices_of(self._keys, unit)
         self._say_whole(obstacle)
@@ -222,6 +223,14 @@ class _Steps:
             layout = layout if orders is None else layout.ordered(orders)
         self.meeting.settle(wrapping is not None)
         return layout
+
+    def _say_absurd(self, config: Config, traffic: Traffic, unit: int) -> None:
+        """Warn of settings that are allowed, and surely not meant. Each worker has limits of its own."""
+        said = [below_a_unit(name, getattr(config, name), unit) for name in ("window", "lead")]
+        if unit and self._plain.rank == 0:
+            said.append(too_small(config.policy, traffic, config.unit))
+        for words in filter(None, said):
+            logger.warning("%s. A plain number is bytes: write 256KB for kilobytes", words)
 
     def _say_whole(self, obstacle: str) -> None:
         if obstacle and self._plain.rank == 0:

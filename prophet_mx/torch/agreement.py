@@ -16,7 +16,7 @@ import torch.distributed as dist
 from ..config import Config
 from ..errors import ConfigError, ProfileError
 from ..planning.rounds import GUESS, HALVES, TOGETHER, URGENT, Parameter, RoundPlan, RoundPlanner
-from ..planning.unit_sizes import CollectiveCost
+from ..planning.unit_sizes import CollectiveCost, too_small_for_collectives
 from ..policies import OFF
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.steps import Times
@@ -136,6 +136,9 @@ class Planning:
             Parameter(each.name, each.param.numel() * itemsize, itemsize, (each.param.dtype, each.param.device), has_parts(each.param))
             for each, itemsize in zip(tracked, wire)
         ]
+        absurd = too_small_for_collectives(sum(each.bytes for each in parameters), config.unit)
+        if absurd and group.rank() == 0:
+            logger.warning("%s. A plain number is bytes: write 256KB for kilobytes", absurd)
         self._planner = RoundPlanner(parameters, config.unit)
         self._way = URGENT  # of the last plan, as rank 0 chose it
         self._first_unit = config.unit or FIRST_UNIT

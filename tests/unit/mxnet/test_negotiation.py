@@ -1,6 +1,7 @@
 """The first push. Workers that have made different keys: all take rank 0's, or an error on all of them names the first difference. Never
 does one of them wait for another that has given up."""
 
+import dataclasses
 import threading
 
 import mxnet as mx
@@ -230,3 +231,19 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
     assert max(load) - min(load) <= 120_000  # the largest unit
     assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
     assert not texts or layout.wrapping.last == numbers[layout.order_key]
+
+
+@pytest.mark.parametrize(
+    "changed, words",
+    [
+        ({"unit": 4}, ["unit=4 makes 2400 messages per iteration", "'auto' would make 6, of up to 4000 bytes"]),
+        ({"window": 2, "lead": 700}, ["window=2 is less than a unit of 800 bytes", "lead=700 is less than a unit of 800 bytes"]),
+        ({"window": 800}, []),
+    ],
+)
+def test_settings_that_are_allowed_and_surely_not_meant_are_named_with_what_they_do(changed, words, caplog):
+    settings = dataclasses.replace(SETTINGS, **changed)
+    meet(*[Worker("abcdef", settings=settings)] * 2)
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert all(any(word in warning for warning in warnings) for word in words) and bool(warnings) == bool(words)
+    assert len(warnings) == (1 if "unit" in changed else 2 * len(words))  # limits are each worker's own

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.planning import unit_sizes
-from prophet_mx.planning.unit_sizes import MARGIN, MIN_COLLECTIVE_UNIT, CollectiveCost, collective_sizes, unit_bytes
+from prophet_mx.planning.unit_sizes import (
+    MARGIN,
+    MIN_COLLECTIVE_UNIT,
+    CollectiveCost,
+    below_a_unit,
+    collective_sizes,
+    too_small,
+    too_small_for_collectives,
+    unit_bytes,
+)
+from prophet_mx.policies import POLICIES
 from prophet_mx.sizes import MAX_COLLECTIVE_UNIT, MAX_LONE_UNIT, MAX_UNIT, MIN_UNIT, MOST_SHARE, Traffic, parts_of
 
 
@@ -77,3 +87,29 @@ def test_small_gradients_that_share_messages_leave_room_for_smaller_units():
     alone, grouped = (Traffic(sizes, 62.5e6, 0.0005, grouped=grouped) for grouped in (False, True))
     large_alone = Traffic([400_000] * 20, 62.5e6, 0.0005)
     assert unit_bytes("prophet", large_alone) <= unit_bytes("prophet", grouped) < 0.8 * unit_bytes("prophet", alone)
+
+
+@given(TRAFFIC)
+def test_the_policy_s_own_unit_is_never_called_too_small(traffic):
+    for policy in POLICIES:
+        chosen = unit_bytes(policy, traffic)
+        assert too_small(policy, traffic, None) == too_small(policy, traffic, chosen) == ""
+
+
+@pytest.mark.parametrize("policy", ["prophet", "priority", "fifo"])
+def test_a_unit_of_bytes_where_kilobytes_were_meant_is_called_too_small(policy):
+    traffic = Traffic([2_000_000] * 4, rate=125e6, message=0.00025)
+    assert "makes 31252 messages per iteration" in too_small(policy, traffic, 256)
+    assert too_small(policy, traffic, 256_000) == too_small(policy, traffic._replace(sizes=[4000] * 4), 256) == ""
+    assert (
+        too_small_for_collectives(8_000_000, 256_000)
+        == too_small_for_collectives(8_000, 256)
+        == too_small_for_collectives(10**9, None)
+        == ""
+    )
+    assert "makes about 31250 collectives" in too_small_for_collectives(8_000_000, 256)
+
+
+def test_limits_below_a_unit():
+    assert "lead=99" in below_a_unit("lead", 99, 100)
+    assert below_a_unit("window", 100, 100) == below_a_unit("window", None, 100) == below_a_unit("window", 1, 0) == ""
