@@ -13,6 +13,7 @@ from ..launcher.hosts import Host, parse_host_list, parse_hosts
 from ..launcher.plans import GRACE, MAX_PROCESSES, PlannedProcess, plan_hosts, plan_job
 from ..launcher.processes import label_of
 from ..launcher.ssh import Ssh, name_of, parse_variables
+from ..user_files import read_text
 from .arguments import checked, duration, port, whole
 
 MAX_GPUS = 64
@@ -125,8 +126,7 @@ def check_settings(environ: Mapping[str, str], here: bool) -> None:
 def _hosts_of(path: str) -> List[Host]:
     """The hosts of a host file."""
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        text = read_text(path, pipes=True)
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is not a text file"
         raise LaunchError(

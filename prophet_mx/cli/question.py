@@ -267,7 +267,7 @@ def job_of(arguments: argparse.Namespace) -> Tuple[GradientProfile, str]:
             with suppress(ProfileError):
                 model = model_profile(arguments.profile).name
                 raise ConfigError(f"--profile {arguments.profile}: there is no such file; use --model {model} for the built-in profile")
-        profile, compute = complete(GradientProfile.load(arguments.profile), arguments.compute)
+        profile, compute = complete(GradientProfile.load(arguments.profile, pipes=True), arguments.compute)
     elif arguments.compute is None:
         raise ConfigError(
             f"--model {arguments.model.name} needs --compute, the compute time of its iteration on your machines, such as 250ms"

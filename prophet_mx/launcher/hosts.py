@@ -85,7 +85,7 @@ def parse_host_list(text: str) -> List[Host]:
 
 
 def _is_slots(text: str) -> bool:
-    return text.isdecimal() and 1 <= int(text) <= MAX_SLOTS
+    return text.isdecimal() and len(text) < 10 and 1 <= int(text) <= MAX_SLOTS
 
 
 def _fields(words: Sequence[str], where: str) -> Dict[str, Any]:

@@ -5,8 +5,16 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Tuple
 
+from ..config import shown
 from ..errors import TraceError
+from ..profiling.gradient_profile import MAX_GRADIENT_BYTES, MAX_SECONDS
+from ..profiling.steps import finite
+from ..user_files import read_text
 from .trace_file import FORMAT, GAP_ROW, HEAD, ITERATION_ROW, LINK_COUNTERS, LINK_ROW, LOST, STAGES, STEP_ROW
+
+LONG = 2**63  # what the recorder writes is less
+MOST_RATE = 1e15  # bytes/s
+MOST_MACHINES = 10**6
 
 
 @dataclass(frozen=True)
@@ -88,8 +96,7 @@ def load_trace(path: str) -> Trace:
     Raises TraceError if it cannot be read, is not complete JSON, or is not a trace of prophet_mx.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            events = json.load(file)
+        events = json.loads(read_text(path, pipes=True))
     except OSError as error:
         raise TraceError(f"{path}: cannot be read ({error.strerror})") from None
     except (ValueError, RecursionError) as error:
@@ -101,9 +108,9 @@ def load_trace(path: str) -> Trace:
     stated = head.get("format") if isinstance(head, dict) else None
     if stated != FORMAT:
         raise TraceError(f"{path}: its format is {stated!r:.80}, this version reads {FORMAT!r}")
-    servers = head.get("servers", 1)
-    if isinstance(servers, bool) or not isinstance(servers, int):
-        raise TraceError(f"{path}: damaged: it names {servers!r:.80} servers; allowed: a whole number")
+    for name in ("rank", "workers", "servers"):
+        if name in head and not _is_whole(head[name], 0, MOST_MACHINES):
+            raise TraceError(f"{path}: damaged: it names {shown(head[name]):.80} {name}; allowed: a whole number up to {MOST_MACHINES}")
     reader = _Reader(Trace(path, head), process)
     for number, event in enumerate(events):
         try:
@@ -125,30 +132,32 @@ class _Reader:
         if phase == "X":
             begin = _time(event["ts"])
             end = begin + _time(event["dur"])
-            self._slice(int(event["pid"]), str(name), int(event["tid"]), begin, end, event["args"])
+            self._slice(_whole(event["pid"]), str(name), _whole(event["tid"]), begin, end, event["args"])
         elif phase == "C" and name.startswith(LINK_COUNTERS):
-            self.trace.rates[int(name[len(LINK_COUNTERS) :])] = _measured(event["args"]["rate"])
+            self.trace.rates[int(name[len(LINK_COUNTERS) :])] = _number(event["args"]["rate"], MOST_RATE)
         elif phase == "M" and name == "thread_name" and "parameter" in event["args"]:
             facts = event["args"]
-            unit = int(facts["unit"])
-            self.trace.units[unit] = TracedUnit(str(facts["name"]), str(facts["parameter"]), int(facts["bytes"]), int(facts["rank"]))
+            unit = _whole(facts["unit"])
+            self.trace.units[unit] = TracedUnit(str(facts["name"]), str(facts["parameter"]), _bytes(facts["bytes"]), _whole(facts["rank"]))
             self._by_name[str(facts["name"])] = unit
         elif phase == "i" and name.endswith(LOST):
-            self.trace.lost += int(name.split()[0])
+            self.trace.lost += _whole(int(name.split()[0]))
 
     def _slice(self, process: int, name: str, row: int, begin: float, end: float, args: Dict[str, Any]) -> None:
-        trace, iteration = self.trace, int(args["iteration"])
+        trace, iteration = self.trace, _whole(args["iteration"])
         if process == self._process + 1:
             if name in STAGES and row - 1 in trace.units:
                 self._stage(name, self._passage(iteration, row - 1), begin, end, args)
         elif row == ITERATION_ROW:
             trace.iterations[iteration] = (begin, end)
         elif row == STEP_ROW:
-            trace.steps.setdefault(iteration, []).append((int(args["step"]), begin, end, int(args["units"]), int(args["bytes"])))
+            trace.steps.setdefault(iteration, []).append(
+                (_whole(args["step"], -1), begin, end, _whole(args["units"]), _bytes(args["bytes"]))
+            )
         elif row == GAP_ROW:
             trace.gaps.append((begin, end))
         elif row >= LINK_ROW and "block" in args:
-            block = TracedBlock(row - LINK_ROW, begin, end, int(args["units"]), int(args["bytes"]), int(args["predicted"]))
+            block = TracedBlock(row - LINK_ROW, begin, end, _whole(args["units"]), _bytes(args["bytes"]), _whole(args["predicted"], -LONG))
             trace.blocks.setdefault(iteration, []).append(block)
         elif row >= LINK_ROW:
             trace.wires.setdefault(iteration, []).append((row - LINK_ROW, begin, end))
@@ -164,7 +173,7 @@ class _Reader:
     @staticmethod
     def _stage(name: str, passage: Passage, begin: float, end: float, args: Dict[str, Any]) -> None:
         if name == "wait":
-            passage.ready, passage.released, passage.step = begin, end, int(args["step"])
+            passage.ready, passage.released, passage.step = begin, end, _whole(args["step"], -1)
         elif name == "wire":
             passage.drained = end
             if math.isnan(passage.wire):  # its slice in the link's row comes later, if it comes
@@ -179,11 +188,28 @@ class _Reader:
 
 def _time(value: Any) -> float:
     """Seconds of a number of microseconds."""
-    return _measured(value) * 1e-6
+    return _number(value, MAX_SECONDS * 1e6) * 1e-6
 
 
-def _measured(value: Any) -> float:
-    """A number that is finite and not negative."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
-        raise ValueError(value)
-    return float(value)
+def _number(value: Any, high: float) -> float:
+    """A number from 0; ValueError if it is none, or larger than ``high``."""
+    number = finite(value)
+    if number is None or not 0 <= number <= high:
+        raise ValueError("a number is out of range")
+    return number
+
+
+def _whole(value: Any, low: int = 0, high: int = LONG) -> int:
+    """A whole number; ValueError if it is none, lower than ``low``, or larger than ``high``."""
+    if not _is_whole(value, low, high):
+        raise ValueError("a whole number is out of range")
+    number: int = value
+    return number
+
+
+def _bytes(value: Any) -> int:
+    return _whole(value, 0, MAX_GRADIENT_BYTES)
+
+
+def _is_whole(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high

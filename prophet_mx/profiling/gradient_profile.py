@@ -17,6 +17,7 @@ from typing import Iterable, List, Optional, Sequence, Tuple
 
 from ..config import shown
 from ..errors import ProfileError
+from ..user_files import read_text
 from . import profile_file
 from .steps import Times, aligned, average_iterations, detect_steps, finite, from_zero, listed, move_towards
 
@@ -299,11 +300,11 @@ class GradientProfile:
             raise ProfileError(f"cannot write the profile {shown(path)}: {error}") from error
 
     @classmethod
-    def load(cls, path: str) -> "GradientProfile":
-        """The profile in the file ``path``; ProfileError, with the path, if it cannot be read or is not a profile."""
+    def load(cls, path: str, pipes: bool = False) -> "GradientProfile":
+        """The profile in the file ``path``, or with ``pipes`` also in a pipe; ProfileError, with the path, if it cannot be read or is not a
+        profile."""
         try:
-            with open(os.fspath(path), encoding="utf-8") as file:
-                return cls.from_json(file.read())
+            return cls.from_json(read_text(os.fspath(path), pipes))
         except ProfileError as error:
             raise ProfileError(f"{path}: {error}") from None
         except (OSError, TypeError, ValueError) as error:  # ValueError: no text, or a zero byte in the path

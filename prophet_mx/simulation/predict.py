@@ -16,6 +16,7 @@ from ..planning.bound import communication_seconds, worker_rate
 from ..planning.placement import BIGARRAY_BOUND
 from ..policies import DEFAULT
 from ..profiling.gradient_profile import GradientProfile
+from ..user_files import read_text
 from .cluster import PLAIN, Cluster, busiest_share, default_units
 from .simulator import POLICIES, Result, need_policy, simulate
 
@@ -83,8 +84,7 @@ def load_costs(path: str) -> Dict[str, float]:
     """
     known = [field.name for field in fields(Cluster) if field.name not in ("bandwidth", "workers", "servers")]
     try:
-        with open(path, encoding="utf-8") as file:
-            found = json.load(file)
+        found = json.loads(read_text(path, pipes=True))
         if isinstance(found, dict):
             found = found.get("costs", found)
         if isinstance(found, dict) and set(found) <= set(known):

@@ -8,11 +8,13 @@ import json
 import math
 import os
 import tempfile
+from dataclasses import fields
 from importlib.util import find_spec
 from typing import Any, Callable, Dict, List
 
 from prophet_mx.config import Config
 from prophet_mx.errors import ConfigError, ProfileError, ProphetError
+from prophet_mx.launcher.hosts import parse_host_list, parse_hosts
 from prophet_mx.planning.bound import lower_bound
 from prophet_mx.planning.orders import orders
 from prophet_mx.planning.unit_sizes import unit_bytes
@@ -20,6 +22,8 @@ from prophet_mx.planning.units import cut
 from prophet_mx.policies import POLICIES
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile, average_iterations, detect_steps
 from prophet_mx.quantities import format_rate, parse_rate, parse_size
+from prophet_mx.simulation.cluster import Cluster
+from prophet_mx.simulation.predict import load_costs
 from prophet_mx.sizes import Traffic
 
 
@@ -277,6 +281,7 @@ EVENTS = ("wait", "wire", "answer", "unpack", "iteration 0", "step 0", "gap", "u
 
 def trace(data: bytes) -> None:
     """The file of a trace, raw bytes or events that are nearly right, and the figures and the job that are made of it."""
+    from prophet_mx.monitoring.report_page import page
     from prophet_mx.monitoring.trace import load_trace
     from prophet_mx.monitoring.trace_figures import figures
     from prophet_mx.monitoring.trace_jobs import jobs
@@ -287,7 +292,11 @@ def trace(data: bytes) -> None:
         file.write(text)
         file.flush()
         try:
-            assert all(0 <= job.gain <= job.seconds for job in jobs([figures(load_trace(file.name))]))
+            found = [figures(load_trace(file.name))]
+            for job in jobs(found):
+                assert 0 <= job.gain <= job.seconds < math.inf
+            if find_spec("jinja2") is not None:
+                page(found)
         except ProphetError as error:
             assert "\n" not in str(error), repr(error)
 
@@ -297,7 +306,10 @@ def _events(source: Source) -> List[Any]:
         "ph": "M",
         "name": "prophet_mx",
         "pid": mostly(source, 0),
-        "args": {"format": "prophet_mx timeline 1", "rank": 0, "workers": 2, "servers": 1},
+        "args": {
+            name: mostly(source, value)
+            for name, value in {"rank": 0, "workers": 2, "servers": 1, "policy": "fifo", "started": "2026"}.items()
+        },
     }
     rows = [
         {
@@ -325,10 +337,35 @@ def _events(source: Source) -> List[Any]:
             "args": args,
         }
         events.append(mostly(source, {name: mostly(source, value) for name, value in event.items()}))
+    head["args"]["format"] = "prophet_mx timeline 1"
     return [mostly(source, head), *rows, *events]
 
 
-PARSERS: Dict[str, Callable[[bytes], None]] = {"profile": profile, "layout": layout, "config": config}
+# -- hosts and costs -------------------------------------------------------------------------------------------------------------
+
+
+def hosts(data: bytes) -> None:
+    """A host file, a list of hosts, and a file of costs."""
+    source = Source(data)
+    words = [
+        f"{source.text() if source.below(4) == 0 else 'gpu'} slots={source.odd()} address={source.text()}" for _ in range(source.below(4))
+    ]
+    costs = {mostly(source, field.name): source.odd() for field in fields(Cluster) if source.below(2)}
+    with tempfile.NamedTemporaryFile(dir="/dev/shm" if os.path.isdir("/dev/shm") else None, suffix=".json") as file:
+        file.write(json.dumps({str(name): value for name, value in costs.items()}, default=repr).encode())
+        file.flush()
+        for read in (
+            lambda: parse_hosts("\n".join(words) if source.below(2) else source.text(), "hosts"),
+            lambda: parse_host_list(source.text()),
+            lambda: load_costs(file.name),
+        ):
+            try:
+                read()
+            except ProphetError as error:
+                assert "\n" not in str(error), repr(error)
+
+
+PARSERS: Dict[str, Callable[[bytes], None]] = {"hosts": hosts, "profile": profile, "layout": layout, "config": config}
 if find_spec("prophet_mx.monitoring.trace") is not None:
     PARSERS["trace"] = trace
 

@@ -20,6 +20,7 @@ def test_host_file():
         ("# nothing", ["hosts", "names no host"]),
         ("a\n\na slots=2", ["hosts, line 3", "a appears twice"]),
         ("a slots=0", ["line 1", "'slots=0'", "1 to 512"]),
+        ("a slots=" + "9" * 5000, ["line 1", "1 to 512"]),
         ("a slots=two", ["line 1", "'slots=two'", "1 to 512"]),
         ("a slot=2", ["line 1", "'slot=2'", "slots=N"]),
         ("-oProxyCommand=id", ["line 1", "'-oProxyCommand=id'", "user@10.0.0.7"]),

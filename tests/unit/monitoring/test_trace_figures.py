@@ -1,6 +1,7 @@
 """What is read from traces: right numbers, the jobs that they are of, and one line of error for what is no trace."""
 
 import json
+import math
 
 import pytest
 
@@ -48,6 +49,19 @@ def iterations_of_no_time():
     return [dict(event, dur=0) if event["name"] == "iteration" else event for event in made()]
 
 
+WRONG = (10**400, -(10**400), math.nan, math.inf, -math.inf, 1e308, -5, True, "7", None, [1])  # numbers that no trace has
+NUMBERS = [("wait", "ts"), ("wait", "dur"), ("wait", "tid"), ("wait", "step"), ("wait", "iteration")]
+NUMBERS += [("step", "units"), ("step", "bytes"), ("thread_name", "unit"), ("thread_name", "bytes"), ("thread_name", "rank")]
+
+
+def with_number(where, name, number):
+    """A trace in which one number of one event of this name is another."""
+    events = json.loads(json.dumps(made()))
+    places = [facts for event in events if event["name"] == where for facts in (event, event["args"]) if name in facts]
+    places[0][name] = number
+    return json.dumps(events)
+
+
 @pytest.mark.parametrize(
     "content, word",
     [
@@ -70,6 +84,13 @@ def iterations_of_no_time():
         (made() + [{"ph": "X", "name": "wait", "pid": 1, "tid": 1, "ts": -1, "dur": 1, "args": {"iteration": 1}}], "damaged: event"),
         (made() + [{"ph": "C", "name": "link 0", "pid": 1, "ts": 1, "args": {"rate": float("inf")}}], "damaged: event"),
         (json.dumps(made())[:-40], "not a complete JSON"),
+        *(
+            (with_number("prophet_mx", name, number), "allowed: a whole number")
+            for name in ("servers", "workers", "rank")
+            for number in WRONG
+        ),
+        *((with_number(at, name, number), "damaged: event") for at, name in NUMBERS for number in WRONG),
+        *((made() + [{"ph": "C", "name": "link 0", "args": {"rate": number}}], "damaged: event") for number in WRONG),
     ],
 )
 def test_what_is_no_trace_is_one_line_and_code_2(tmp_path, content, word):
