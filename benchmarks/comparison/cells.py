@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 from prophet_mx.errors import ConfigError
-from prophet_mx.planning.bound import communication_seconds, lower_bound, rho, scaled_to_rho, worker_rate
+from prophet_mx.planning.bound import communication_seconds, job_bound, rho, scaled_to_rho, worker_rate
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.model_profiles import FOLDER
@@ -20,7 +20,8 @@ class Load(NamedTuple):
     """What a cell's workers do once the goodput is known.
 
     ``rate``: one worker's share of the links (bytes/s); ``env``: for all processes of the job; ``model_bytes``: of all gradients, were
-    they not scaled; ``slow``: the factor on the slowest worker's compute time; ``bound``: seconds per iteration that nothing can beat.
+    they not scaled; ``slow``: the factor on the slowest worker's compute time; ``own``: how many times ``rate`` a worker's own link
+    carries; ``bound``: seconds per iteration that nothing can beat.
     """
 
     profile: GradientProfile
@@ -28,12 +29,12 @@ class Load(NamedTuple):
     env: Dict[str, str]
     model_bytes: int
     slow: float
+    own: float = 1.0
     bound: float = 0.0
 
     def at(self, rate: float) -> "Load":
         """The same work with another share of the links."""
-        slowest = self.profile.scaled(compute=self.profile.compute_seconds * self.slow)
-        return self._replace(rate=rate, bound=lower_bound(slowest, rate))
+        return self._replace(rate=rate, bound=job_bound(self.profile, rate * self.own, rate, [[1.0], [self.slow]]))
 
     @property
     def rho(self) -> float:
@@ -64,7 +65,7 @@ class Cell:
     rho : communication time / compute time, at the measured goodput.
     compute : seconds of forward and backward.
     scale : factor on all sizes.
-    slow : the last worker computes by this factor longer than the others; the bound is that worker's own.
+    slow : the last worker computes by this factor longer than the others.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
     update : ``servers`` if they update the parameters, by SGD with momentum, as Module and Trainer do. P3 cannot: its workers get sums.
     keys : ``names`` if they are numbers in the order of the sorted names, as Trainer numbers them; else names in the order of the layers.
@@ -143,7 +144,7 @@ class Cell:
         factor = profile.total_bytes / original.total_bytes
         # What MXNet would split over the servers at full size it splits here, whatever the method.
         env = {} if self.servers == 1 else {BIGARRAY_VARIABLE: str(max(1, round(BIGARRAY_BOUND * factor)))}
-        return Load(profile, rate, env, original.total_bytes, self.slow or 1.0).at(rate)
+        return Load(profile, rate, env, original.total_bytes, self.slow or 1.0, max(1.0, self.workers / self.servers)).at(rate)
 
     @property
     def slowdown(self) -> Tuple[float, ...]:

@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx", ()),
     ("prophet_mx.profiling.gradient_profile", ()),
-    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound")),
+    ("prophet_mx.planning.bound", ("worker_rate", "rho", "lower_bound", "job_bound")),
     ("prophet_mx.simulation.simulator", ("Cluster", "Result", "WorkerResult", "simulate")),
     ("prophet_mx.simulation.predict", ("predicted_seconds", "predict", "predict_cluster", "Prediction", "useful_rates", "UsefulRates")),
     ("prophet_mx.simulation.verdict", ("verdict", "Verdict")),

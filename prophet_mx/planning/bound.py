@@ -23,13 +23,18 @@ its way. Workers that share servers are bounded the same way with their equal sh
 at W times the rate take as long as one worker's bytes at the rate, however unequally the link divides itself. It holds wherever
 the bytes are: S links carry no more together than S times what one carries.
 
+Workers that compute at different speeds are bounded twice, and the larger bound holds (:func:`job_bound`). All workers' bytes pass the
+servers' links, no earlier than if all workers were as fast as the fastest of that iteration: then all share evenly. And each worker's own
+bytes pass its own link. A slow worker alone has no share that it must keep to: while the others have nothing to send, it has the servers'
+links for itself.
+
 No server's link alone bounds the iteration: slices, groups and large whole gradients can have their keys on any server.
 """
 
 import heapq
 import math
 from itertools import accumulate
-from typing import List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple, Sequence, Tuple
 
 from ..errors import ConfigError, need_whole, not_allowed
 from ..profiling.gradient_profile import GradientProfile
@@ -104,6 +109,33 @@ def lower_bound(profile: GradientProfile, rate: float) -> float:
     rate = _checked_rate(rate)
     sent = sendings(releases, [gradient.bytes / rate for gradient in profile.gradients])
     return max(seconds, max(sending.end + left[sending.gradient] for sending in sent))
+
+
+def job_bound(profile: GradientProfile, own: float, shared: float, factors: Sequence[Sequence[float]]) -> float:
+    """Seconds per iteration, the mean over some iterations, that no schedule of a job can beat whose workers may be unequal.
+
+    Parameters
+    ----------
+    profile : of a worker that computes as fast as usual.
+    own : what a worker's own link carries (bytes/s).
+    shared : a worker's equal share of the links that all use (bytes/s); see :func:`worker_rate`.
+    factors : of the compute times, of each worker for each iteration.
+
+    Both bounds add up over iterations: that of the shared links from the earliest start of a backward to the next earliest, that of a
+    worker's own from start to start of this worker.
+    """
+    known: Dict[Tuple[float, float], float] = {}
+
+    def least(factor: float, rate: float) -> float:
+        if (factor, rate) not in known:
+            compute = profile.compute_seconds
+            scaled = profile.scaled(compute=compute * factor) if compute and factor != 1 else profile
+            known[factor, rate] = lower_bound(scaled, rate)
+        return known[factor, rate]
+
+    together = [least(min(of_all), shared) for of_all in zip(*factors)]
+    alone = [[least(factor, own) for factor in of_one] for of_one in factors]
+    return max(math.fsum(times) / len(times) for times in [together, *alone])
 
 
 def finishing_order(releases: Sequence[float], durations: Sequence[float]) -> List[int]:

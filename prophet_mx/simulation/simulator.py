@@ -23,11 +23,11 @@ Servers that hold nothing but their share of spread arrays are simulated once, t
 import math
 import statistics
 from dataclasses import dataclass
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 from .. import policies
 from ..errors import ConfigError, need_whole, not_allowed
-from ..planning.bound import lower_bound, worker_rate
+from ..planning.bound import job_bound, worker_rate
 from ..profiling.gradient_profile import GradientProfile
 from .cluster import PLAIN, Cluster, Unit, check_units, connection_rate, default_units, worker_classes
 from .event_loop import Simulation
@@ -144,32 +144,11 @@ def simulate(
         workers.append(WorkerResult(worker.count, tuple(b - a for a, b in zip(starts, starts[1:])), worker.last_iteration()))
     seconds = max(math.fsum(worker.iterations) / iterations for worker in workers)
     factors = [worker.factors[warmup:] for worker in simulation.workers]
-    return Result(policy, cluster, units, seconds, _bound(profile, cluster, factors), tuple(workers))
+    bound = job_bound(profile, cluster.bandwidth, worker_rate(cluster.bandwidth, cluster.workers, cluster.servers), factors)
+    return Result(policy, cluster, units, seconds, bound, tuple(workers))
 
 
 def need_policy(policy: str) -> None:
     """ConfigError if this policy cannot be simulated."""
     if not isinstance(policy, str) or policy != PLAIN and policy not in policies.POLICIES:
         raise ConfigError(not_allowed(f"policy={policy!r}", ", ".join([PLAIN, *policies.POLICIES])))
-
-
-def _bound(profile: GradientProfile, cluster: Cluster, factors: Sequence[Sequence[float]]) -> float:
-    """Mean over the iterations of the least time; ``factors`` are those of the compute times, per worker and iteration.
-
-    Two bounds hold, and so does the larger. All workers' bytes pass the servers' links, no earlier than if all workers were as fast as the
-    fastest of that iteration: then all share evenly. And each worker's own bytes pass its own link. Both add up over iterations: the first
-    from the earliest start of a backward to the next earliest, the second from start to start of one worker.
-    """
-    known: Dict[Tuple[float, bool], float] = {}
-    rates = {True: worker_rate(cluster.bandwidth, cluster.workers, cluster.servers), False: cluster.bandwidth}
-
-    def least(factor: float, shared: bool) -> float:
-        if (factor, shared) not in known:
-            compute = profile.compute_seconds
-            scaled = profile.scaled(compute=compute * factor) if compute and factor != 1 else profile
-            known[factor, shared] = lower_bound(scaled, rates[shared])
-        return known[factor, shared]
-
-    together = [least(min(of_all), True) for of_all in zip(*factors)]
-    alone = [[least(factor, False) for factor in own] for own in factors]
-    return max(math.fsum(times) / len(times) for times in [together, *alone])

@@ -133,7 +133,11 @@ def test_a_bound_follows_the_links_and_the_slowest_worker():
     load = Cell.parse("resnet50_v1,rho=2,compute=0.15,slow=1.3").load(118e6)
     faster = load.at(load.rate * 1.1)
     assert faster.bound < load.bound and faster.profile is load.profile
-    assert load.bound > Cell.parse("resnet50_v1,rho=2,compute=0.15").load(118e6).bound
+    alike = Cell.parse("resnet50_v1,rho=2,compute=0.15").load(118e6)
+    assert load.bound >= alike.bound == lower_bound(alike.profile, 59e6)
+    slowest = Cell.parse("resnet50_v1,rho=2,compute=0.15,slow=3").load(118e6)
+    compute = slowest.profile.compute_seconds
+    assert slowest.bound == lower_bound(slowest.profile.scaled(compute=3 * compute), 118e6) > 3 * compute  # its own link
 
 
 def test_the_standard_methods_are_those_of_the_comparison():

@@ -11,6 +11,7 @@ from prophet_mx.planning.bound import (
     Sending,
     communication_seconds,
     finishing_order,
+    job_bound,
     lower_bound,
     rho,
     ring_rate,
@@ -28,6 +29,23 @@ def durations(profile, rate):
 
 def replay(profile, rate):
     return sendings(profile.ready_times(), durations(profile, rate))
+
+
+REAL = st.floats(1e-3, 10)
+
+
+@st.composite
+def profiles(draw):
+    count = draw(st.integers(1, 12))
+    column = st.lists(REAL, min_size=count, max_size=count)
+    sizes = draw(st.lists(st.integers(1, 10**6), min_size=count, max_size=count))
+    borders = sorted(draw(st.sets(st.integers(1, count - 1))) if count > 1 else ())
+    edges = [0] + borders + [count]
+    steps = [list(range(low, high)) for low, high in zip(edges, edges[1:])][::-1]
+    return make_profile(sizes, draw(column), draw(column), steps)
+
+
+RATES = st.floats(1e2, 1e8)
 
 
 class Machine:
@@ -140,6 +158,85 @@ def test_a_schedule_that_is_not_urgent_first_can_miss_the_bound():
     assert machine.run(5, max) == 5 * 11
 
 
+class Cluster:
+    """Two workers of which the second computes ``slow`` times as long, in slots of one time unit. One server's link carries a byte per
+    slot, of either worker, as does each worker's own. A value is there when both have sent its bytes; the answer takes no time.
+
+    A state has for each worker what a state of :class:`Machine` has.
+    """
+
+    def __init__(self, profile, slow):
+        self.machines = [Machine(profile), Machine(profile)]
+        self.machines[1].times = [slow * seconds for seconds in self.machines[1].times]
+        self.start = self.settle([(0, 0, machine.times[0], machine.sizes) for machine in self.machines])
+
+    def can_run(self, states, worker):
+        iterations, finished, _, _ = states[worker]
+        operator = finished - self.machines[worker].count
+        return operator < 0 or all(state[0] > iterations or (state[0] == iterations and not state[3][operator]) for state in states)
+
+    def settle(self, states):
+        """Operators that have no time left, and may run, finish; which may let one of the other worker run."""
+        moved = True
+        while moved:
+            moved = False
+            for worker, machine in enumerate(self.machines):
+                iterations, finished, left, unsent = states[worker]
+                if left or not self.can_run(states, worker):
+                    continue
+                moved, finished = True, finished + 1
+                if finished == len(machine.times):
+                    iterations, finished, unsent = iterations + 1, 0, machine.sizes
+                states = [*states[:worker], (iterations, finished, machine.times[finished], unsent), *states[worker + 1 :]]
+        return tuple(states)
+
+    def after(self, states, sent):
+        found = []
+        for worker, (iterations, finished, left, unsent) in enumerate(states):
+            computed = left > 0 and self.can_run(states, worker)
+            carried = tuple(size - (sent == (worker, index)) for index, size in enumerate(unsent))
+            found.append((iterations, finished, left - computed, carried))
+        return self.settle(found)
+
+    def fastest(self, iterations):
+        """Slots that the best of all schedules needs until both workers have done so many iterations."""
+        reached, slots = {self.start}, 0
+        while not any(all(state[0] >= iterations for state in states) for states in reached):
+            reached = {
+                self.after(states, sent)
+                for states in reached
+                for sent in [
+                    None,
+                    *((worker, one) for worker, machine in enumerate(self.machines) for one in machine.choices(states[worker])),
+                ]
+            }
+            slots += 1
+        return slots
+
+
+@settings(max_examples=40, deadline=None)
+@given(tiny(most=2), st.integers(1, 3), st.integers(1, 2))
+def test_no_schedule_of_unequal_workers_beats_their_bound(profile, slow, iterations):
+    bound = job_bound(profile, 1.0, 0.5, [[1.0] * iterations, [slow] * iterations])
+    assert Cluster(profile, slow).fastest(iterations) >= iterations * bound * (1 - 1e-12)
+
+
+def test_a_slow_worker_has_the_servers_link_for_itself_while_the_others_have_nothing_to_send():
+    """With an equal share of it, its bytes alone would take longer than a schedule that there is."""
+    profile = make_profile([2], [0], [1])
+    slowest = make_profile([2], [0], [3])
+    assert Cluster(profile, 3).fastest(1) == 5 < lower_bound(slowest, 0.5) == 7
+    assert job_bound(profile, 1.0, 0.5, [[1.0], [3.0]]) == 5
+
+
+@given(profiles(), RATES, st.floats(0.01, 1), st.integers(1, 5), st.integers(1, 5))
+def test_workers_that_are_alike_have_the_bound_of_one_with_its_share(profile, own, share, workers, iterations):
+    assert job_bound(profile, own, own * share, [[1.0] * iterations] * workers) == pytest.approx(
+        lower_bound(profile, own * share), rel=1e-12
+    )
+    assert job_bound(profile, own, own * share, [[1.0]] * workers) == lower_bound(profile, own * share)
+
+
 def test_a_bound_worked_out_by_hand():
     # Backward ends at 3. Gradient 1 (4 bytes) is sent from 1, interrupted at 3 by gradient 0 (2 bytes, until 5), and sent
     # from 5 to 7; forward 0 runs from 5 to 8, forward 1 from 8 to 9. Compute alone is 7, the bytes alone 6.
@@ -150,23 +247,6 @@ def test_a_bound_worked_out_by_hand():
     assert replay(late, 1.0) == [Sending(0, 0, 2), Sending(1, 2, 6)]
     assert lower_bound(late, 1.0) == 10
     assert communication_seconds(profile, 1.0) == 6 and rho(profile, 1.0) == pytest.approx(6 / 7)
-
-
-REAL = st.floats(1e-3, 10)
-
-
-@st.composite
-def profiles(draw):
-    count = draw(st.integers(1, 12))
-    column = st.lists(REAL, min_size=count, max_size=count)
-    sizes = draw(st.lists(st.integers(1, 10**6), min_size=count, max_size=count))
-    borders = sorted(draw(st.sets(st.integers(1, count - 1))) if count > 1 else ())
-    edges = [0] + borders + [count]
-    steps = [list(range(low, high)) for low, high in zip(edges, edges[1:])][::-1]
-    return make_profile(sizes, draw(column), draw(column), steps)
-
-
-RATES = st.floats(1e2, 1e8)
 
 
 @given(profiles(), RATES)
