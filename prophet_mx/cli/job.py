@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import shutil
 import sys
 from functools import partial
 from typing import Callable, Dict, List, Mapping, Optional
@@ -111,6 +112,19 @@ def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]]
         return plans
 
     return plan
+
+
+def pytorch_planner(arguments: argparse.Namespace, settings: Mapping[str, str]) -> Callable[[], List[PlannedProcess]]:
+    """As :func:`planner`, for a command that starts the ranks of a PyTorch job itself: one process."""
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command or shutil.which(command[0]) is None:
+        raise LaunchError(not_allowed(f"the command {' '.join(command[:1])!r}", "a program after '--', as in '-- torchrun train.py'"))
+    for name in ("workers", "servers", "schedule", "gpus_per_worker", "port", "hosts", "hostfile", "ssh_option", "chdir", "python"):
+        if getattr(arguments, name):
+            raise LaunchError(not_allowed(f"--{name.replace('_', '-')}", "the options of the job's own launcher", " for a PyTorch job"))
+    env = {PREFIX + "FALLBACK": "off", **parse_variables(arguments.env, os.environ), **settings}
+    Config.from_env({**os.environ, **env})
+    return lambda: [PlannedProcess("worker", 0, command, env)]
 
 
 def check_settings(environ: Mapping[str, str], here: bool) -> None:

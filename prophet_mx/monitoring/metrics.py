@@ -206,8 +206,8 @@ class Metrics:
 
 
 class PlainIterations:
-    """Log lines about the iterations of a store that schedules nothing: only their time is known, as its caller's pushes show it. Called by
-    the thread that pushes.
+    """Log lines about the iterations of a store, or an optimizer, that schedules nothing: only their time is known, as its caller's pushes,
+    or steps, show it. Called by the thread that pushes.
 
     A caller that runs ahead of MXNet's engine is timed right only over many iterations.
     """

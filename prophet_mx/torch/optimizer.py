@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Config
 from ..errors import ConfigError
-from ..monitoring.metrics import set_up_logging
+from ..monitoring.metrics import PlainIterations, set_up_logging
 from ..monitoring.timeline import wanted
 from ..policies import OFF
 from . import agreement, refusals, wrapped
@@ -75,6 +75,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._inner = optimizer
         self._exchange: Optional[Exchange] = None
         self._monitor: Optional[Monitor] = None
+        self._plain: Optional[PlainIterations] = None  # log lines of a job that is not scheduled
         config = Config.from_env(**settings)
         refusals.check_settings(settings, os.environ)
         model = without_compiler(model)
@@ -88,6 +89,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         self._alone: Optional[DistributedDataParallel] = None  # what the job goes on with, as it is faster
         if config.policy == OFF and ddp is not None:
             HookedDDP(ddp, config)
+            self._plain = PlainIterations(config.log_every) if config.log_every else None
             self._made = True
             return
         if not dist.is_available() or not dist.is_initialized():
@@ -208,6 +210,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             reduced.
         """
         if self._exchange is None:
+            if self._plain is not None:
+                self._plain.pushed(None)
             return self._inner.step(closure)
         self._inner._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         with self._unscheduled.within_step():

@@ -106,6 +106,19 @@ def job_that_shows_everything(folder, port):
     assert "the program waited" in told[0] and "blocks" not in told[0]
 
 
+@on_ranks(2)
+def test_plain_ddp_tells_the_time_of_its_iterations():
+    """As 'prophet-mx compare' needs it."""
+    ddp = nn.parallel.DistributedDataParallel(net())
+    with Lines() as lines:
+        optimizer = scheduled(ddp, policy="off", log_every=2)
+        for batch in batches(5, 4, WIDTH):
+            step(ddp, optimizer, batch)
+    told = [line for line in lines.messages if line.startswith("iterations ")]
+    assert [line.split(":")[0] for line in told] == ["iterations 1 to 3", "iterations 3 to 5"]
+    assert all(line.endswith(" ms each, not scheduled") for line in told)
+
+
 def test_a_trace_has_all_that_the_report_needs(traces):
     for path in traces:
         found = figures(load_trace(str(path)))
