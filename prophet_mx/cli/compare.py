@@ -12,6 +12,7 @@ from ..config import PREFIX
 from ..errors import ConfigError, not_allowed
 from ..launcher.console import LAUNCHER, Console
 from ..launcher.launch import run_plans
+from ..launcher.outlet import Outlet
 from ..policies import DEFAULT, OFF, POLICIES
 from .arguments import choice, whole
 from .job import add_job_options, planner, pytorch_planner
@@ -182,7 +183,8 @@ def _measured(arguments: argparse.Namespace, policy: str, turn: str, pytorch: bo
     settings, how = {PREFIX + "POLICY": policy, PREFIX + "LOG_EVERY": str(LINES)}, HOW_PYTORCH if pytorch else HOW
     plans = (pytorch_planner if pytorch else planner)(arguments, settings)()
     times = IterationTimes([plan.label for plan in plans if plan.role == "worker"], arguments.warmup, arguments.iterations)
-    console = Console(sys.stdout)
+    output = Outlet(sys.stdout)
+    console = Console(output)
 
     def sink(label: str, text: str, final: bool) -> None:
         times.sink(label, text, final)
@@ -198,12 +200,14 @@ def _measured(arguments: argparse.Namespace, policy: str, turn: str, pytorch: bo
                 console(LAUNCHER, f"no times of iterations so far: {how}", True)
         return times.enough()
 
-    result = run_plans(plans, timeout=arguments.timeout, grace=arguments.grace, sink=sink, capture=False, signals=True, until=enough)
+    limits = {"timeout": arguments.timeout, "grace": arguments.grace}
+    with output:
+        result = run_plans(plans, **limits, sink=sink, capture=False, signals=True, until=enough, output=output)
     if result.exit_code:
         print(f"prophet-mx compare: error: the job with {_named(policy, plain)} failed: {result.reason}", file=sys.stderr)
         return 0.0
     if not times.seconds:
         print(f"prophet-mx compare: error: the job with {_named(policy, plain)} {no_times(times, arguments.warmup, how)}", file=sys.stderr)
         return 0.0
-    console(LAUNCHER, f"{turn}, policy {policy}: {_ms(times.seconds)} per iteration", True)
+    Console(sys.stdout)(LAUNCHER, f"{turn}, policy {policy}: {_ms(times.seconds)} per iteration", True)
     return times.seconds

@@ -9,6 +9,7 @@ from typing import Dict, List, Sequence
 from ..launcher.console import LAUNCHER, Console, LogFolder, Sink
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.launch import run_plans
+from ..launcher.outlet import Outlet
 from ..launcher.plans import PlannedProcess
 from ..launcher.ssh import shown
 from .arguments import whole
@@ -103,19 +104,21 @@ def run(arguments: argparse.Namespace) -> int:
         for line in _commands(plans):
             print(line)
         return 0
-    sinks: List[Sink] = [Console(sys.stdout)]
-
-    def sink(label: str, text: str, final: bool) -> None:
-        for one in sinks:
-            one(label, text, final)
-
     with ExitStack() as stack:
+        output = stack.enter_context(Outlet(sys.stdout))
+        sinks: List[Sink] = [Console(output)]
+
+        def sink(label: str, text: str, final: bool) -> None:
+            for one in sinks:
+                one(label, text, final)
+
         if arguments.log_dir is not None:
             sinks.append(stack.enter_context(LogFolder(arguments.log_dir, [one.label for one in plans], sinks[0])))
         for line in _where(plans):
             sink(LAUNCHER, line, True)
         again = [plan] * arguments.restarts
-        result = run_plans(plans, again=again, timeout=arguments.timeout, grace=arguments.grace, sink=sink, capture=False, signals=True)
+        limits = {"timeout": arguments.timeout, "grace": arguments.grace}
+        result = run_plans(plans, again=again, **limits, sink=sink, capture=False, signals=True, output=output)
     return result.exit_code
 
 

@@ -6,7 +6,7 @@ and in a log it would be noise, so only two things count: the *newest state* of 
 
 import os
 import shutil
-from typing import Callable, Dict, Iterable, Iterator, Optional, TextIO, Tuple
+from typing import Callable, Dict, Iterable, Iterator, Optional, Protocol, TextIO, Tuple
 
 from ..errors import LaunchError, not_allowed
 
@@ -18,6 +18,16 @@ _CLEAR = "\r\x1b[K"
 
 Sink = Callable[[str, str, bool], None]
 """``sink(label, text, final)``: a line of the process ``label``; ``final`` is False for a line that is still being redrawn."""
+
+
+class Stream(Protocol):
+    """What :class:`Console` needs of a text stream."""
+
+    def isatty(self) -> bool: ...
+
+    def write(self, text: str) -> object: ...
+
+    def flush(self) -> None: ...
 
 
 class LineSplitter:
@@ -73,7 +83,7 @@ class Console:
     printed once, in its final state.
     """
 
-    def __init__(self, stream: TextIO) -> None:
+    def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._terminal = stream.isatty()
         self._bar_of: Optional[str] = None

@@ -22,7 +22,8 @@ that its own children (data loaders, a shell's commands) end with it. If this pr
 the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
 (:mod:`prophet_mx.launcher.remote`).
 
-One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock.
+One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock. It never waits
+for whoever reads the output (:mod:`prophet_mx.launcher.outlet`).
 """
 
 import os
@@ -88,10 +89,16 @@ class JobResult:
 
 
 class Job:
-    """The processes of one job: ``start`` each, ``wait``, ``close`` in any case, then ``result``. See the module's text for the rules."""
+    """The processes of one job: ``start`` each, ``wait``, ``close`` in any case, then ``result``. See the module's text for the rules.
 
-    def __init__(self, sink: Optional[Sink], capture: bool, grace: float, signals: List[int]) -> None:
+    ``room(seconds)`` says whether the sink can take more, after up to so many seconds. While it cannot, the processes wait to be read.
+    """
+
+    def __init__(
+        self, sink: Optional[Sink], capture: bool, grace: float, signals: List[int], room: Callable[[float], bool] = lambda seconds: True
+    ) -> None:
         self._sink: Sink = sink or (lambda label, text, final: None)
+        self._room = room
         self._capture = capture
         self._grace = grace
         self._signals = signals
@@ -127,7 +134,8 @@ class Job:
         """Until every process has ended, of itself or because the job was ended: ``timeout`` seconds after ``since``, or by ``until``."""
         give_up_at = None if timeout is None else since + timeout
         while any(process.returncode is None for process in self._processes):
-            self._read(TICK)
+            if self._kill_at is not None or self._room(TICK):
+                self._read(TICK)
             self._look_for_ended()
             now = time.monotonic()
             if self._signals:

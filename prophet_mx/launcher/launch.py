@@ -15,10 +15,12 @@ from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
+from ..runtime import EXIT_TIMEOUT
 from .console import LAUNCHER, Sink
 from .environment import LISTEN_VARIABLE
 from .hosts import Host
 from .job import Job, JobResult, ProcessResult, received
+from .outlet import HASTE, PATIENCE, Outlet
 from .plans import GRACE, PlannedProcess, free_port, plan_job
 from .processes import STOP_SIGNALS, TICK
 
@@ -82,6 +84,7 @@ def run_plans(
     capture: bool = True,
     signals: bool = False,
     until: Optional[Callable[[], bool]] = None,
+    output: Optional[Outlet] = None,
 ) -> JobResult:
     """Run the processes that :mod:`prophet_mx.launcher.plans` gives; the other parameters are those of :func:`run_job`.
 
@@ -89,10 +92,17 @@ def run_plans(
 
     ``again`` has a function for each restart that is allowed, which plans it when it is due: with another port, because on a host that
     was cut off something of the lost job may live on and still know the old one.
+
+    ``output`` is where the ``sink`` writes, if that may have to wait for a reader. It is closed when the job has ended.
     """
     began = time.monotonic()
     with _caught_signals(signals) as seen:
-        result = _run(plans, Job(sink, capture, grace, seen), timeout, began, until)
+
+        def run(plans: Sequence[PlannedProcess]) -> JobResult:
+            job = Job(sink, capture, grace, seen) if output is None else Job(sink, capture, grace, seen, output.room)
+            return _run(plans, job, timeout, began, until)
+
+        result = run(plans)
         for number, plan in enumerate(again):
             if not result.lost or seen:
                 break
@@ -100,12 +110,18 @@ def run_plans(
             _say(sink, f"restart {number + 1} of {len(again)} in {pause:g} s")
             _sleep(pause, seen)
             if seen:
-                return replace(result, exit_code=128 + seen[0], reason=received(seen[0]), lost=False)
+                result = replace(result, exit_code=128 + seen[0], reason=received(seen[0]), lost=False)
+                break
             try:
-                result = _run(plan(), Job(sink, capture, grace, seen), timeout, began, until)
+                result = run(plan())
             except LaunchError as error:
                 _say(sink, f"the job cannot be started again: {error}")
                 break
+        if output is not None:
+            came = len(seen)
+            dropped = output.close(HASTE if seen or result.exit_code == EXIT_TIMEOUT else PATIENCE, lambda: len(seen) > came)
+            if dropped:  # for the files of --log-dir
+                _say(sink, f"{dropped} bytes of output were dropped, because nobody has read them")
         return result
 
 

@@ -169,3 +169,54 @@ def test_the_command_does_not_import_mxnet():
     """It would hang forever where DMLC_ROLE is 'server' or 'scheduler'."""
     code = "import sys, prophet_mx.cli.main; prophet_mx.cli.main.parser(); sys.exit('mxnet' in sys.modules or 'numpy' in sys.modules)"
     python("-c", code, env={"DMLC_ROLE": "server"}, expect=0)
+
+
+BABBLER = """
+    import os, time
+    print('pid', os.getpid(), flush=True)
+    if os.environ['DMLC_ROLE'] == 'worker':
+        for _ in range(40000):
+            print('x' * 99)
+    else:
+        time.sleep(1000)
+    """
+
+
+def test_a_reader_that_stands_still_holds_up_neither_timeout_nor_restart_nor_signals(tmp_path):
+    """The pipe is full, and so are the buffers: workers wait, and the launcher does not."""
+    with running_launcher(["--grace", "1", "--timeout", "3", "--log-dir", str(tmp_path)], BABBLER, 4, LIMIT) as (launcher, pids):
+        began = time.monotonic()
+        assert launcher.wait(LIMIT) == 124
+        assert time.monotonic() - began < 8  # 3, and 1 in which it waits for the reader
+        assert_gone(pids)
+    assert "bytes of output were dropped" in (tmp_path / "launch.log").read_text()
+
+    stubborn = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + dedent(BABBLER)
+    with running_launcher(["--grace", "20"], stubborn, 4, LIMIT) as (launcher, pids):
+        time.sleep(1)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            assert launcher.poll() is None
+            launcher.send_signal(number)
+            began = time.monotonic()
+            time.sleep(0.3)
+        assert launcher.wait(LIMIT) == 143
+        assert time.monotonic() - began < 5
+        assert_gone(pids)
+
+    dying = BABBLER.replace("time.sleep(1000)", "time.sleep(1); os.kill(os.getpid(), 9)", 1)
+    with running_launcher(["--grace", "1", "--restarts", "1", "--log-dir", str(tmp_path)], dying, 4, LIMIT) as (launcher, _):
+        deadline = time.monotonic() + LIMIT
+        while "restart 1 of 1" not in (tmp_path / "launch.log").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        launcher.send_signal(signal.SIGINT)
+        assert launcher.wait(LIMIT) == 130
+        assert "restart 1 of 1" in (tmp_path / "launch.log").read_text()
+
+
+def test_a_reader_that_is_late_gets_all_that_a_job_has_written():
+    code = "import os\nif os.environ['DMLC_ROLE'] == 'worker':\n    for i in range(20000): print('%099d' % i)\nprint('pid 1')"
+    with running_launcher(["--grace", "1"], code, 1, LIMIT) as (launcher, _):
+        time.sleep(2)
+        rest = b"".join(iter(lambda: os.read(launcher.stdout.fileno(), 1 << 16), b"")).decode()
+        assert launcher.wait(LIMIT) == 0
+        assert all(f"[worker {index}] {19999:099d}\n" in rest for index in (0, 1))
