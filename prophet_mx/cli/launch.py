@@ -31,8 +31,8 @@ example, on the hosts of a file, with a script that does not use prophet_mx:
 
 Every process runs COMMAND with the DMLC_* variables of its role. At 'import mxnet'
 MXNet turns it into the scheduler, a server or a worker. Each line of output begins
-with the name of its process, as in '[worker 0] ...'. This number is the launcher's
-own: the job's scheduler assigns the ranks (kv.rank).
+with the name of its process, as in '[worker 0] ...'. This number is the worker's rank
+(kv.rank), if COMMAND imports ScheduledKVStore before it makes its store.
 Unless they are already set, OMP_NUM_THREADS is set to a machine's cores divided by
 its workers, and MXNET_ENGINE_TYPE to NaiveEngine on servers, where each message then
 takes less time. PORT is removed, because ps-lite would make every process listen on

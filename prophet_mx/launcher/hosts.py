@@ -10,7 +10,7 @@ On a command line they are ``gpu1:4,train@gpu2:4``, as MPI and Horovod take them
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ..errors import LaunchError, not_allowed
@@ -99,6 +99,19 @@ def _fields(words: Sequence[str], where: str) -> Dict[str, Any]:
         else:
             raise LaunchError(not_allowed(f"{where}: {word!r}", f"slots=N, N from 1 to {MAX_SLOTS}, and address=IP"))
     return values
+
+
+def by_rank(placed: Sequence[Placed], reached_at: Sequence[str]) -> List[Placed]:
+    """The processes with their workers numbered as ps-lite will (:mod:`prophet_mx.place`), where it goes by addresses: ``reached_at`` are
+    the hosts'.
+
+    >>> [(one.index, one.host) for one in by_rank([Placed("worker", 0, 0), Placed("worker", 1, 1)], ["10.0.0.1", "10.0.0.2"])]
+    [(0, 1), (1, 0)]
+    """
+    workers = [process for process in placed if process.role == "worker"]
+    workers.sort(key=lambda worker: reached_at[worker.host], reverse=True)  # stable: on one host in the order of before
+    others = [process for process in placed if process.role != "worker"]
+    return others + [replace(worker, index=index) for index, worker in enumerate(workers)]
 
 
 def place(hosts: Sequence[Host], workers: Optional[int], servers: Optional[int]) -> Tuple[List[Placed], int, int]:

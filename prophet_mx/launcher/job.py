@@ -46,7 +46,7 @@ _LAST_OUTPUT = 1.0  # seconds to wait for the end of the output once all process
 class ProcessResult:
     """How one process of a job ended.
 
-    ``index`` is the launcher's own count, not the rank: ranks are given out by the job's scheduler. ``returncode`` is negative if
+    ``index`` is a worker's rank if nothing has come in between (:mod:`prophet_mx.place`). ``returncode`` is negative if
     the process was killed by a signal. ``output`` is what it wrote to stdout and stderr ('' unless captured).
     """
 

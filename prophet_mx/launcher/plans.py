@@ -11,8 +11,9 @@ from typing import Dict, List, Mapping, Optional, Sequence
 from ..cuda import with_libraries
 from ..errors import LaunchError, need_whole, not_allowed
 from ..machine import can_listen, local_port_range
+from ..place import VARIABLE, value_of
 from .environment import GPU_VARIABLE, defaults, gpu_shares, with_hook
-from .hosts import Host, place
+from .hosts import Host, by_rank, place
 from .processes import label_of
 from .ssh import Ssh, addresses, forwarded
 
@@ -65,15 +66,19 @@ def plan_job(
         )
     if port is not None and not can_listen(port, HOST):
         raise LaunchError(not_allowed(f"--port {port}", "a free port, or no --port to find one", ": this process cannot listen on it"))
-    common = {**_job_env(HOST, port or free_port(), workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
+    port, *ports = [port, *free_ports(workers)] if port is not None else free_ports(workers + 1)
+    ports.sort()
+    common = {**_job_env(HOST, port, workers, servers), "DMLC_NODE_HOST": HOST, **(env or {})}
     given = {**os.environ, **common}.get(GPU_VARIABLE)
     gpus = gpu_shares(workers, gpus_per_worker, given) if gpus_per_worker else []
     plans = []
     for role, count in (("scheduler", 1), ("server", servers), ("worker", workers)):
         for index in range(count):
             own = {**defaults(os.environ, workers, role), **common, "DMLC_ROLE": role}
-            if role == "worker" and gpus:
-                own[GPU_VARIABLE] = gpus[index]
+            if role == "worker":
+                own[VARIABLE] = value_of(index, ports[index])
+                if gpus:
+                    own[GPU_VARIABLE] = gpus[index]
             for key in (role, label_of(role, index)):
                 own.update((role_env or {}).get(key, {}))
             if schedule:
@@ -109,14 +114,19 @@ def plan_hosts(
             f"{workers} workers, one for each slot of the hosts, are not allowed; allowed: --workers N, up to {MAX_PROCESSES}"
         )
     reached_at = addresses(hosts, ssh.options)
+    if "DMLC_INTERFACE" not in {**forwarded(os.environ), **(env or {})}:
+        placed = by_rank(placed, reached_at)
+    ports = sorted(random.SystemRandom().sample(_candidates(), workers))  # a worker takes another where one is taken
     common = {**forwarded(os.environ), **(env or {}), **_job_env(reached_at[0], port or free_port(), workers, servers)}
     sharers = Counter(process.host for process in placed if process.role == "worker")
     gpus = {host: iter(gpu_shares(count, gpus_per_worker, common.get(GPU_VARIABLE))) for host, count in sharers.items() if gpus_per_worker}
     plans = []
     for process in placed:
         own = {**common, "DMLC_ROLE": process.role}
-        if process.role == "worker" and gpus:
-            own[GPU_VARIABLE] = next(gpus[process.host])
+        if process.role == "worker":
+            own[VARIABLE] = value_of(process.index, ports[process.index])
+            if gpus:
+                own[GPU_VARIABLE] = next(gpus[process.host])
         if "DMLC_INTERFACE" not in own:  # the user's own choice of the network would lose against an address
             own["DMLC_NODE_HOST"] = reached_at[process.host]
         host, spec = hosts[process.host], ssh.spec(command, own, grace, sharers[process.host], schedule)
@@ -130,16 +140,27 @@ def free_port() -> int:
     A port of that range could be taken by a connection before the scheduler listens on it: even by a worker's own attempt to
     reach the scheduler, which then talks to itself.
     """
-    low, _ = local_port_range()
-    candidates = range(10000, low) if low > 11000 else range(1024, 65536)
-    for port in random.SystemRandom().sample(candidates, 200):
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> List[int]:
+    """As many different ones, in any order."""
+    candidates, found = _candidates(), []
+    for port in random.SystemRandom().sample(candidates, count + 200):
         with socket.socket() as probe:
             try:
                 probe.bind((HOST, port))
             except OSError:
                 continue
-            return port
-    raise LaunchError(f"none of 200 ports tried from {candidates[0]} to {candidates[-1]} on {HOST} is free")
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise LaunchError(f"only {len(found)} of {count + 200} ports tried from {candidates[0]} to {candidates[-1]} on {HOST} are free")
+
+
+def _candidates() -> range:
+    low, _ = local_port_range()
+    return range(10000, low) if low > 11000 else range(1024, 65536)
 
 
 def _job_env(address: str, port: int, workers: int, servers: int) -> Dict[str, str]:

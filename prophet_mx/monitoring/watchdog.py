@@ -16,6 +16,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 from .. import _core
 from ..config import Config
 from ..network.connections import Connection, Health
+from ..place import worker_name
 from ..runtime import EXIT_STALLED, start_thread
 
 logger = logging.getLogger("prophet_mx")
@@ -142,7 +143,7 @@ class Watchdog(Watch):
         super().__init__()
         self._driver = driver
         self._warn, self._abort, self._code = config.stall_warn, config.stall_abort, EXIT_STALLED
-        self._rank = rank
+        self._name = worker_name(rank)
         self._name_of = name_of
         self._fail = fail
         self._connections: List[Connection] = []
@@ -190,7 +191,7 @@ class Watchdog(Watch):
         seen = (self._phase, answers)
         if seen != self._seen or idle:
             if self._warned:
-                logger.warning("worker %d: continues after %.0f s without an answer", self._rank, self._quiet)
+                logger.warning("%s: continues after %.0f s without an answer", self._name, self._quiet)
             self._seen, self._quiet, self._warned = seen, 0.0, False
         elif not idle:
             self._quiet += seconds
@@ -201,7 +202,7 @@ class Watchdog(Watch):
         aborting = self._abort is not None and self._quiet >= self._abort
         if not self._warned and (aborting or self._warn is not None and self._quiet >= self._warn):
             self._warned = True
-            logger.error("worker %d: %s", self._rank, self._report(waiting))
+            logger.error("%s: %s", self._name, self._report(waiting))
         if aborting:
             self._end()
 
@@ -219,10 +220,10 @@ class Watchdog(Watch):
             else:
                 what = f" while {waiting} requests wait for answers. MXNet cannot recover these requests: end the job, and start it again "
                 what += "from its last checkpoint"
-            logger.error("worker %d: the connection to %s is lost (%s)%s", self._rank, connection.name, broken, what)
+            logger.error("%s: the connection to %s is lost (%s)%s", self._name, connection.name, broken, what)
 
     def _end(self) -> None:
-        logger.critical("worker %d: no answer for %.0f s; the process ends with exit code %d", self._rank, self._quiet, self._code)
+        logger.critical("%s: no answer for %.0f s; the process ends with exit code %d", self._name, self._quiet, self._code)
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()

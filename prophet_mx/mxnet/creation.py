@@ -13,17 +13,20 @@ import logging
 import multiprocessing
 import os
 import threading
-from typing import Any, Callable, Optional, Set
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Optional, Set
 
 import mxnet as mx
 
 from ..errors import KVStoreError
+from ..place import port_here
 from ..runtime import start_thread
 from .arguments import KVStoreMXNetError
 
 logger = logging.getLogger("prophet_mx")
 
 MINUTE = 60.0  # seconds within which a worker makes its store
+LISTEN = "PORT"  # where ps-lite listens
 _ADVICE = "make it with mx.kv.create('dist_sync'), or give the script its option for that, such as --kv-store dist_sync"
 
 
@@ -97,9 +100,24 @@ def _noting(create: Callable[..., Any]) -> Callable[..., Any]:
                 _watch.end()
             else:
                 _watch.others.add(repr(name))
-        return create(name)
+        with _own_port(name):
+            return create(name)
 
     return create_noted
+
+
+@contextmanager
+def _own_port(name: Any) -> Iterator[None]:
+    """A context for the making of a store: it listens at this worker's port, which makes its rank the launcher's number."""
+    port = port_here()
+    if port is None or "dist" not in str(name).lower() or LISTEN in os.environ:
+        yield
+        return
+    os.environ[LISTEN] = str(port)
+    try:
+        yield
+    finally:
+        del os.environ[LISTEN]
 
 
 def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:

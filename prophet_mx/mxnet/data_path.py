@@ -20,6 +20,7 @@ from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
 from ..network.drain import LinkMonitor, server_sockets
+from ..place import worker_name
 from ..planning.orders import Orders, forward_order
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.online import ProfileLearner
@@ -103,9 +104,9 @@ class ScheduledPath:
             self.stop()
             raise not_started("scheduler", error) from error
         logger.info(
-            "scheduling gradient traffic: policy %s, worker %d of %d, %d server(s)",
+            "scheduling gradient traffic: policy %s, %s of %d, %d server(s)",
             self.config.policy,
-            self.rank,
+            worker_name(self.rank),
             self._workers,
             self._keys.servers,
         )

@@ -23,6 +23,7 @@ import mxnet as mx
 from .. import _core
 from ..config import Config
 from ..monitoring.watchdog import Watchdog
+from ..place import worker_name
 from ..runtime import EXIT_STALLED, in_own_thread
 from .api import PlainStore
 
@@ -263,8 +264,8 @@ def _set_alarms(path: Path) -> None:
     """MXNet waits for the other workers as it ends, when no Python thread may be left to say so."""
     warn, abort = path.config.stall_warn, path.config.stall_abort
     text = (
-        f"prophet_mx: worker {path.rank} has ended and is still waiting for the others after %g s: a worker that has not ended is slow, "
-        "stopped or dead"
+        f"prophet_mx: {worker_name(path.rank)} has ended and is still waiting for the others after %g s: a worker that has not "
+        "ended is slow, stopped or dead"
     )
     try:
         if warn:

@@ -29,6 +29,7 @@ import numpy as np
 
 from ..config import Config
 from ..errors import ConfigError, KVStoreError, ProphetError
+from ..place import other_name, worker_name
 from ..planning.placement import BIGARRAY_VARIABLE, REACH, ROW
 from ..policies import OFF, settings
 from ..runtime import __version__
@@ -74,7 +75,7 @@ class Meeting:
     objection: Optional[ProphetError] = None
 
     def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
-        self._plain = plain
+        self._plain, self._me = plain, worker_name(plain.rank)
         self._keys = keys
         self._compressed = compressed
 
@@ -114,13 +115,11 @@ class Meeting:
         """The version decides which steps follow, compression how numbers are sent: both must be rank 0's."""
         if told["version"] != __version__:
             raise KVStoreError(
-                f"worker {self._plain.rank} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
+                f"{self._me} has prophet_mx {__version__}, rank 0 has {told['version']}: install the same version everywhere"
             )
         if told["compressed"] != self._compressed:
             here, there = ("on", "off") if self._compressed else ("off", "on")
-            raise KVStoreError(
-                f"gradient compression is {here} on worker {self._plain.rank} and {there} on rank 0: set the same on all workers"
-            )
+            raise KVStoreError(f"gradient compression is {here} on {self._me} and {there} on rank 0: set the same on all workers")
 
     def _adopt_bound(self, bound: int) -> None:
         """Take rank 0's number of elements from which on MXNet spreads an array, by which gradients are cut. This worker's MXNet has its
@@ -128,7 +127,7 @@ class Meeting:
         own, self._keys.bigarray = self._keys.bigarray, bound
         if own != bound and self._keys.servers > 1:
             self.objection = self.objection or KVStoreError(
-                f"{BIGARRAY_VARIABLE} is {own} on worker {self._plain.rank} and {bound} on rank 0: set the same on all workers"
+                f"{BIGARRAY_VARIABLE} is {own} on {self._me} and {bound} on rank 0: set the same on all workers"
             )
 
     def _adopt_keys(self, entries: List[List[Any]], calls: int, more: int) -> None:
@@ -140,7 +139,7 @@ class Meeting:
             difference = first_difference(self._keys, theirs, more, alike)
             if difference:
                 error = KVStoreError(
-                    f"worker {self._plain.rank} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
+                    f"{self._me} has initialised other keys than rank 0: {difference}. All workers have to initialise the "
                     f"same keys, with the same shapes and types{', in the same order' if self._keys.texts else ''}, after the store was "
                     "wrapped"
                 )
@@ -196,7 +195,7 @@ class Meeting:
         if self.objection is not None:
             raise self.objection
         if heard is not None:
-            raise KVStoreError(f"told by worker {heard[0]}: {heard[1]}")
+            raise KVStoreError(f"told by {other_name(heard[0], self._plain.rank)}: {heard[1]}")
 
     def _objections(self, mine: str) -> Optional[Tuple[int, str]]:
         """The first worker that objects, and why; None if none does. ``mine`` is '' if this one does not. Blocks until every worker is

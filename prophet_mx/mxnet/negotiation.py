@@ -23,6 +23,7 @@ import numpy as np
 
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
+from ..place import worker_name
 from ..planning.orders import Orders
 from ..planning.placement import SURE, probes
 from ..planning.unit_sizes import below_a_unit, too_small, unit_bytes
@@ -89,9 +90,9 @@ def negotiate(
         wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
         changed = differences(config, shared)
         if not told["scheduled"] and shared.policy != "off" and schedules:
-            logger.warning("worker %d: gradient traffic is not scheduled: rank 0 has %s", plain.rank, NAIVE)
+            logger.warning("%s: gradient traffic is not scheduled: rank 0 has %s", worker_name(plain.rank), NAIVE)
         elif changed:
-            logger.warning("worker %d: all workers use rank 0's settings: %s", plain.rank, changed)
+            logger.warning("%s: all workers use rank 0's settings: %s", worker_name(plain.rank), changed)
         if not told["scheduled"]:
             return Layout(keys, scheduled=False, wrapping=wrapping)
         side = join(shared, steps.meeting.objection is None)

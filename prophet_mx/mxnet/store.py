@@ -15,6 +15,7 @@ from mxnet.kvstore import KVStore
 from ..config import Config, check_for_mxnet
 from ..errors import ConfigError, KVStoreError, not_allowed
 from ..monitoring.metrics import PlainIterations, set_up_logging
+from ..place import index_here, worker_name
 from ..planning.orders import natural_places
 from ..planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from ..policies import OFF
@@ -80,6 +81,8 @@ class WrappedStore(KVStore):
         self._take_over(kv._given_back() if isinstance(kv, WrappedStore) else kv)
         if "dist" in self.type:
             dist_store_wrapped()
+            if index_here() not in (None, self.rank):
+                logger.warning("process worker %d of prophet-mx launch is rank %d of the job: messages name both", index_here(), self.rank)
         self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
@@ -325,8 +328,9 @@ class WrappedStore(KVStore):
         """The path of a worker whose own settings schedule nothing, under those of rank 0, while the others wait."""
         if is_naive():
             raise KVStoreError(
-                f"worker {self.rank}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradient traffic, "
-                "which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off for rank 0"
+                f"{worker_name(self.rank)}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradient "
+                "traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off "
+                "for rank 0"
             )
         bind()
         path = ScheduledPath(self, config, self._keys)

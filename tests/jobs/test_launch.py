@@ -11,6 +11,8 @@ import pytest
 import prophet_mx.launcher.launch as launch_module
 from prophet_mx.launcher.hosts import Host
 from prophet_mx.launcher.launch import LaunchError, PlannedProcess, run_job, run_plans
+from prophet_mx.machine import can_listen
+from prophet_mx.place import VARIABLE, value_of
 from support.cluster import run_cluster
 from support.processes import JOB_LIMIT as LIMIT
 from support.processes import ME, assert_gone, job, pids_in
@@ -217,6 +219,28 @@ def test_a_real_dist_sync_job():
     expected = {f"rank {rank} of {workers} sum {[[total] * 3] * 2}" for rank in range(workers)}
     assert {worker.output.strip().splitlines()[-1] for worker in result.workers} == expected, result.logs()
     assert [p.label for p in result.processes if p.ended_by_launcher] == [], result.logs()
+
+
+def test_the_number_of_a_worker_is_its_rank_and_messages_have_both_where_it_is_not():
+    """Where nothing takes its port from it: here, the last worker has one below those that the launcher chooses."""
+    low = next(port for port in range(9000, 10000) if can_listen(port, "127.0.0.1"))
+    result = run_cluster(
+        """
+        import os
+        import mxnet as mx
+        from prophet_mx import ScheduledKVStore
+        kv = ScheduledKVStore(mx.kv.create('dist_sync'))
+        print('rank', kv.rank, os.environ.get('PORT'))
+        """,
+        3,
+        1,
+        env={"PROPHET_LOG_LEVEL": "info"},
+        role_env={"worker 2": {VARIABLE: value_of(2, low)}},
+    )
+    for worker, rank in zip(result.workers, (1, 2, 0)):
+        assert f"\nrank {rank} None\n" in worker.output, result.logs()
+        assert f"process worker {worker.index} of prophet-mx launch is rank {rank} of the job" in worker.output, result.logs()
+        assert f"policy prophet, rank {rank} (process worker {worker.index}) of 3" in worker.output, result.logs()
 
 
 def test_a_failed_cluster_shows_every_log_and_leaves_nothing():

@@ -110,6 +110,7 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
     seen = [json.loads(line.partition("SEEN ")[2]) for line in done.stdout.splitlines() if "SEEN " in line]
     assert sorted(worker["rank"] for worker in seen) == [0, 1], done.stdout
     assert sorted(worker["env"]["DMLC_NODE_HOST"] for worker in seen) == sorted(ADDRESSES)
+    assert all(f"[worker {worker['rank']}] SEEN {json.dumps(worker)}" in done.stdout for worker in seen), done.stdout
     for worker in seen:
         assert worker["sum"] == [3.0, 3.0] and worker["units"] >= 3
         assert worker["arguments"] == [NASTY] and worker["folder"] == str(tmp_path)
@@ -124,8 +125,8 @@ def test_a_real_job_on_two_hosts(hosts, tmp_path):
             "OTHER": None,
         }
     assert "SHOWN" not in done.stdout, done.stdout
-    assert "[launch] 127.0.0.1: scheduler, server 0, worker 0" in done.stdout
-    assert "[launch] 127.0.0.2: server 1, worker 1" in done.stdout
+    assert "[launch] 127.0.0.1: scheduler, server 0, worker 1" in done.stdout  # ranks go by addresses, the greatest first
+    assert "[launch] 127.0.0.2: server 1, worker 0" in done.stdout
     assert done.stdout.count("--schedule: the store 'dist_sync' is scheduled, policy fifo") == 2
 
 
@@ -147,8 +148,8 @@ def test_a_remote_failure_ends_all_processes_on_all_hosts(hosts):
         """),
     )
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "[worker 1] it broke" in done.stdout
-    assert "[launch] worker 1 ended with code 1; ending scheduler, server 0, worker 0" in done.stdout
+    assert "[worker 0] it broke" in done.stdout
+    assert "[launch] worker 0 ended with code 1; ending scheduler, server 0, worker 1" in done.stdout
     pids = pids_in(done.stdout)
     assert len(pids) == 8, done.stdout
     assert_gone(pids, within=1.0)
@@ -215,11 +216,11 @@ def test_a_lost_connection_starts_the_job_again_on_all_hosts(hosts, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     files = {path.name: path.read_text() for path in logs.iterdir()}
     assert sorted(files) == ["launch.log", "scheduler.log", "server-0.log", "worker-0.log", "worker-1.log", "worker-2.log"]
-    for index, (host, gpu) in enumerate([(0, 0), (1, 0), (1, 1)]):
+    for index, (host, gpu) in enumerate([(1, 0), (1, 1), (0, 0)]):
         seen = [line for line in files[f"worker-{index}.log"].splitlines() if line.startswith("worker")]
         assert seen and set(seen) == {f"worker {ADDRESSES[host]} sees {gpu}"}, files
-    assert "[launch] worker 2 ended with code 255 (ssh's code for a connection that failed)" in files["launch.log"], files
-    assert "[launch] restart 1 of 1 in 1 s\nworker 127.0.0.2 sees 1\n" in files["worker-2.log"], files
+    assert "[launch] worker 1 ended with code 255 (ssh's code for a connection that failed)" in files["launch.log"], files
+    assert "[launch] restart 1 of 1 in 1 s\nworker 127.0.0.2 sees 1\n" in files["worker-1.log"], files
 
 
 def test_what_cannot_work_says_why(hosts, tmp_path):

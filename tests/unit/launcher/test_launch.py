@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 
 import pytest
@@ -19,10 +20,11 @@ def test_an_interface_is_handed_on_in_place_of_addresses(monkeypatch):
         "10.0.0.1",
         "10.0.0.1",
         "10.0.0.2",
+        "10.0.0.2",  # of the workers, ps-lite's rank 0 has the greatest address
         "10.0.0.1",
-        "10.0.0.2",
     ]
     monkeypatch.setenv("DMLC_INTERFACE", "eth1")
+    assert [plan.host.name for plan in plan_hosts(["true"], hosts, ssh)] == ["gpu1", "gpu1", "gpu2", "gpu1", "gpu2"]  # addresses unknown
     for plan in plan_hosts(["true"], hosts, ssh):
         assert plan.env["DMLC_INTERFACE"] == "eth1" and "DMLC_NODE_HOST" not in plan.env
         assert json.loads(plan.spec.decode())["env"] == plan.env
@@ -47,6 +49,7 @@ def test_what_is_forwarded_without_being_named(monkeypatch):
         },
     )
     plans = plan_hosts(["true"], [Host("gpu1", 1, "10.0.0.1")], Ssh((), "python", "/"), env={"NAMED": "12"}, port=9091)
+    assert re.fullmatch(r"0:\d+", plans[-1].env["PROPHETMX_WORKER"])
     assert [plan.env for plan in plans] == [
         {
             "DMLC_PS_VERBOSE": "1",
@@ -61,6 +64,7 @@ def test_what_is_forwarded_without_being_named(monkeypatch):
             "DMLC_NUM_SERVER": "1",
             "DMLC_NODE_HOST": "10.0.0.1",
             "DMLC_ROLE": role,
+            **({"PROPHETMX_WORKER": plans[-1].env["PROPHETMX_WORKER"]} if role == "worker" else {}),
         }
         for role in ("scheduler", "server", "worker")
     ]
@@ -121,3 +125,12 @@ def test_what_cannot_be_started(arguments, parts):
     with pytest.raises(LaunchError) as caught:
         run_job(*arguments, timeout=30)
     assert all(part in str(caught.value) for part in parts), caught.value
+
+
+def test_workers_get_ports_in_the_order_of_their_numbers():
+    """Each a port of its own: then ps-lite's scheduler gives them ranks in this order."""
+    for plans in (plan_job(["true"], 4, 1), plan_hosts(["true"], [Host("gpu1", 4, "10.0.0.1")], Ssh((), "python", "/"))):
+        said = [plan.env["PROPHETMX_WORKER"].split(":") for plan in plans if plan.role == "worker"]
+        assert [index for index, _ in said] == ["0", "1", "2", "3"]
+        ports = [int(port) for _, port in said]
+        assert ports == sorted(set(ports)) and plans[0].env["DMLC_PS_ROOT_PORT"] not in map(str, ports)
