@@ -17,9 +17,9 @@ SIGINT, SIGTERM or SIGHUP arrives          all are ended; a second one: killed  
 The second of these rows can be followed by another start (``restarts``): if the code is 75, or the process was lost
 (:meth:`Process.lost <prophet_mx.launcher.processes.Process.lost>`) before all workers had ended with 0.
 
-*To end* a process is SIGTERM to its process group, and SIGKILL ``grace`` seconds later. Every process has a group of its own, so
-that its own children (data loaders, a shell's commands) end with it. If this process itself is killed, a guard process kills
-the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
+*To end* a process is SIGTERM to its process group, with SIGCONT for what is stopped, and SIGKILL ``grace`` seconds later. Every
+process has a group of its own, so that its own children (data loaders, a shell's commands) end with it. If this process itself is
+killed, a guard process kills the groups. A process on another host is an ssh client here, which is told in words to end what it runs there
 (:mod:`prophet_mx.launcher.remote`).
 
 One thread does everything, in one loop: it reads the pipes, looks for processes that have ended, and looks at the clock. It never waits

@@ -38,6 +38,12 @@ def signal_group(group: int, number: int) -> None:
         pass
 
 
+def end_group(group: int) -> None:
+    """Ask a process group to end: also one that is stopped, which hears of nothing until it continues."""
+    signal_group(group, signal.SIGTERM)
+    signal_group(group, signal.SIGCONT)
+
+
 def pipe_end(end: Optional[IO[bytes]]) -> IO[bytes]:
     """This process's end of a pipe that it asked for."""
     assert end is not None
@@ -111,7 +117,7 @@ class Process:
 
     def end(self) -> None:
         """Ask it to end."""
-        signal_group(self.popen.pid, signal.SIGTERM)
+        end_group(self.popen.pid)
 
     def kill(self) -> None:
         """End it now, and whatever is left of its group. May be called again."""

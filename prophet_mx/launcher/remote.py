@@ -5,7 +5,7 @@ the host reads it in the list of processes. The input then stays open. As long a
 end, say what to do:
 
 =========  =================================================================================
-``end``    SIGTERM to the process and all it started, SIGKILL ``grace`` seconds later
+``end``    SIGTERM to the process and all it started, stopped ones too, SIGKILL ``grace`` seconds later
 ``kill``   SIGKILL
 the end    as ``end``: the launcher, or the connection, is gone
 =========  =================================================================================
@@ -25,7 +25,7 @@ from typing import Any, Dict, List, Mapping, Optional
 from ..cuda import with_libraries
 from ..errors import LaunchError
 from .environment import LISTEN_VARIABLE, defaults, with_hook
-from .processes import STOP_SIGNALS, TICK, Guard, ended, signal_group
+from .processes import STOP_SIGNALS, TICK, Guard, end_group, ended, signal_group
 
 EXIT_CANNOT_START = 2
 MAX_SPEC = 1 << 22  # bytes
@@ -118,7 +118,7 @@ def _wait(process: "subprocess.Popen[bytes]", lines: _Lines, grace: float, stops
             return code if code >= 0 else 128 - code
         words = lines.new(TICK)
         if kill_at is None and (b"end" in words or lines.ended or stops):
-            signal_group(process.pid, signal.SIGTERM)
+            end_group(process.pid)
             kill_at = time.monotonic() + grace
         if b"kill" in words or len(stops) > 1 or (kill_at is not None and time.monotonic() >= kill_at):
             signal_group(process.pid, signal.SIGKILL)

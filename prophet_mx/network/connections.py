@@ -6,7 +6,8 @@ connection is known here by its socket's number in the kernel: another socket in
 
 import os
 import socket
-from typing import Any, List, NamedTuple, Optional
+from contextlib import contextmanager
+from typing import Any, Iterator, List, NamedTuple, Optional
 
 import psutil
 
@@ -33,7 +34,7 @@ class Connection:
         self._fd = fd
         self._inode = os.fstat(fd).st_ino
         self.server = server
-        with socket.socket(fileno=os.dup(fd)) as sock:
+        with _borrowed(fd) as sock:
             host, port = sock.getpeername()[:2]
         self.peer = f"{host}:{port}"
 
@@ -48,7 +49,7 @@ class Connection:
         try:
             if os.fstat(self._fd).st_ino != self._inode:
                 return Health("the socket was closed")
-            with socket.socket(fileno=os.dup(self._fd)) as sock:
+            with _borrowed(self._fd) as sock:
                 info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 4)
         except OSError:
             return Health("the socket was closed")
@@ -56,6 +57,16 @@ class Connection:
         if state != _ESTABLISHED:
             return Health(f"its state is {TCP_STATES[state] if state < len(TCP_STATES) else state}")
         return Health("", retransmits > 0 and probes == 0)  # probes go to a peer that lives, but takes no more bytes
+
+
+@contextmanager
+def _borrowed(fd: int) -> Iterator[socket.socket]:
+    """The socket of another owner, who keeps it. It needs no new descriptor: where the program has used up its own there is none."""
+    sock = socket.socket(fileno=fd)
+    try:
+        yield sock
+    finally:
+        sock.detach()
 
 
 def tcp_connections() -> List[Any]:

@@ -138,6 +138,13 @@ def test_timeout_and_a_process_that_ignores_sigterm():
     assert_gone(pids_in(result.logs()))
 
 
+def test_a_stopped_process_ends_as_soon_as_the_others():
+    started = time.monotonic()
+    result = job("(time.sleep(0.5), sys.exit(75)) if role == 'worker' else os.kill(os.getpid(), signal.SIGSTOP)", grace=LIMIT)
+    assert result.exit_code == 75 and time.monotonic() - started < LIMIT / 2, result.logs()
+    assert [process.returncode for process in result.processes[:2]] == [-signal.SIGTERM] * 2
+
+
 def test_servers_that_outlive_the_workers_are_ended_without_being_a_failure():
     notes = []
     result = job("time.sleep(0 if role == 'worker' else 1000)", sink=lambda *line: notes.append(line))

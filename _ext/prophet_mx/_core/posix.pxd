@@ -23,6 +23,8 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_create(pthread_t*, void*, void* (*)(void*) noexcept nogil, void*)
     int pthread_join(pthread_t, void**)
     int pthread_detach(pthread_t)
+    pthread_t pthread_self()
+    int pthread_getcpuclockid(pthread_t, int*)
 
 cdef extern from "<time.h>" nogil:
     cdef struct timespec:

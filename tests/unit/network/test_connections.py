@@ -1,6 +1,7 @@
 """The connections to the servers: when one is broken."""
 
 import os
+import resource
 import socket
 
 import pytest
@@ -39,3 +40,17 @@ def test_another_socket_in_its_place_is_not_taken_for_the_connection(ends):
         assert connection.health().broken == "the socket was closed"
     near.close()
     assert connection.health().broken == "the socket was closed"
+
+
+def test_a_program_that_has_used_up_its_descriptors_has_not_lost_its_connections(ends):
+    near, far = ends
+    connection, limits = Connection(near.fileno(), 0), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            os.dup(near.fileno())
+        assert connection.health() == Health("")
+        assert Connection(near.fileno(), 1).peer == connection.peer
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert near.send(b"x") == 1 and far.recv(1) == b"x"
