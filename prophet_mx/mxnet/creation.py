@@ -1,4 +1,5 @@
-"""Watches ``mx.kv.create``, by which scripts make their stores: warns a worker that makes no ``dist`` store, and refuses a second one.
+"""Watches ``mx.kv.create``, by which scripts make their stores: warns a worker that makes no ``dist`` store, refuses a second one, and one
+outside of a job.
 
 A worker without a ``dist`` store trains alone. If all workers of a job do, they write over one another's files. MXNet says nothing of it:
 the scheduler and the servers wait. It happens where the option of a script for the store was forgotten, such as ``--kv-store dist_sync``.
@@ -12,6 +13,8 @@ import functools
 import logging
 import multiprocessing
 import os
+import shlex
+import sys
 import threading
 from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Optional, Set
@@ -27,6 +30,7 @@ logger = logging.getLogger("prophet_mx")
 
 MINUTE = 60.0  # seconds within which a worker makes its store
 LISTEN = "PORT"  # where ps-lite listens
+NEEDED = ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")  # by every process of a job
 _ADVICE = "make it with mx.kv.create('dist_sync'), or give the script its option for that, such as --kv-store dist_sync"
 
 
@@ -60,8 +64,11 @@ _watch: Optional[_Watch] = None
 
 
 def expect_store() -> None:
-    """Begin the minute within which this process, if it is a worker, has to make a ``dist`` store. May be called again."""
+    """Begin the minute within which this process, if it is a worker, has to make a ``dist`` store. If it is in no job, a ``dist``
+    store is refused from now on. May be called again."""
     global _watch
+    if not all(map(os.environ.get, NEEDED)):
+        replace_create("_needs_job", _needing_job)
     if _watch is not None or os.environ.get("DMLC_ROLE") != "worker" or multiprocessing.parent_process() is not None:
         return
     try:
@@ -118,6 +125,27 @@ def _own_port(name: Any) -> Iterator[None]:
         yield
     finally:
         del os.environ[LISTEN]
+
+
+def _needing_job(create: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(create)
+    def create_in_job(name: str = "local") -> Any:
+        missing = [variable for variable in NEEDED if not os.environ.get(variable)]
+        if isinstance(name, str) and "dist" in name.lower() and missing:
+            raise KVStoreMXNetError(
+                f"a {name!r} store needs a job with a scheduler, servers and workers, and this process was started without them "
+                f"({', '.join(missing)} not set). Start the job with: prophet-mx launch -n 2 -s 1 -- {_command()}"
+            )
+        return create(name)
+
+    return create_in_job
+
+
+def _command() -> str:
+    """The words that have started this program, as far as they are known."""
+    script = sys.argv[0] if sys.argv else ""
+    known = script not in ("", "-", "-c", "-m") and os.path.isfile(script)
+    return " ".join(map(shlex.quote, ["python", *sys.argv])) if known else "python train.py"
 
 
 def _refusing(create: Callable[..., Any]) -> Callable[..., Any]:
