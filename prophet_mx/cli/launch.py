@@ -1,17 +1,18 @@
 """The command ``prophet-mx launch``."""
 
 import argparse
+import os
 import shlex
 import sys
 from contextlib import ExitStack
-from typing import Dict, List, Sequence
+from typing import Dict, List, Mapping, Sequence
 
 from ..launcher.console import LAUNCHER, Console, LogFolder, Sink
 from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.launch import run_plans
 from ..launcher.outlet import Outlet
 from ..launcher.plans import PlannedProcess
-from ..launcher.ssh import shown
+from ..launcher.ssh import FORWARDED, parse_variables, shown
 from .arguments import whole
 from .job import add_job_options, planner
 
@@ -92,7 +93,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="start the job again, up to N times, if it ended with 75 or lost a process (default: 0)",
     )
     add("--log-dir", metavar="FOLDER", help="also write the output of each process to a file in this folder, such as worker-0.log")
-    add("--dry-run", action="store_true", help="print the commands and start nothing")
+    add("--dry-run", action="store_true", help="print the commands, without values of --env, and start nothing")
     add_job_options(parser)
 
 
@@ -101,7 +102,7 @@ def run(arguments: argparse.Namespace) -> int:
     plan = planner(arguments)
     plans = plan()
     if arguments.dry_run:
-        for line in _commands(plans):
+        for line in _commands(plans, _secrets(arguments.env)):
             print(line)
         return 0
     with ExitStack() as stack:
@@ -122,16 +123,25 @@ def run(arguments: argparse.Namespace) -> int:
     return result.exit_code
 
 
-def _commands(plans: Sequence[PlannedProcess]) -> List[str]:
-    """For a shell: a comment and a command for each process."""
+def _secrets(arguments: Sequence[str]) -> Dict[str, str]:
+    """The variables of ``--env`` whose values are not printed: all but those that only MXNet and prophet_mx read."""
+    return {name: value for name, value in parse_variables(arguments, os.environ).items() if not name.startswith(FORWARDED)}
+
+
+def _commands(plans: Sequence[PlannedProcess], hidden: Mapping[str, str]) -> List[str]:
+    """For a shell: a comment and a command for each process. The ``hidden`` variables are those of the shell, or have no value where that
+    is not possible."""
     lines = []
     for plan in plans:
         lines.append(f"# {plan.label}" + (f" on {plan.host.name}" if plan.host else ""))
         if plan.spec is not None:
-            lines.append(shown(plan.command, plan.spec))
+            lines.append(shown(plan.command, plan.spec, hidden))
         else:
-            words = ["env", "-u", LISTEN_VARIABLE, *(f"{name}={value}" for name, value in sorted(plan.env.items())), *plan.command]
-            lines.append(" ".join(map(shlex.quote, words)))
+            words = [
+                f'{name}="${name}"' if hidden.get(name) == value else shlex.quote(f"{name}={value}")
+                for name, value in sorted(plan.env.items())
+            ]
+            lines.append(" ".join(["env", "-u", LISTEN_VARIABLE, *words, *map(shlex.quote, plan.command)]))
     return lines
 
 

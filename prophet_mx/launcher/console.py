@@ -5,6 +5,7 @@ and in a log it would be noise, so only two things count: the *newest state* of 
 """
 
 import os
+import re
 import shutil
 from typing import Callable, Dict, Iterable, Iterator, Optional, Protocol, TextIO, Tuple
 
@@ -71,6 +72,42 @@ def terminal_size() -> Tuple[int, int]:
     return (columns, lines) if columns > 1 and lines > 0 else (80, 24)
 
 
+# What a terminal may get of a program's text besides tabs: colours, which end with the line. A whole escape sequence is one match, so that
+# none is cut in two. Bars often begin with one that clears the line, which is cleared in any case.
+_CONTROL = re.compile(r"\x1b\[[0-9;:]*m|\x1b\[[0-2]?K|[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+_COLOURS_OFF = "\x1b[0m"
+
+
+def harmless(text: str) -> str:
+    """``text`` for a terminal: what could move the cursor, change a title, or make the terminal answer, is shown as ``cat -v`` does.
+
+    >>> harmless("a\\x1b[31mb\\x1b[2Jc")
+    'a\\x1b[31mb^[[2Jc\\x1b[0m'
+    """
+    coloured = []
+
+    def shown(match: "re.Match[str]") -> str:
+        found = match.group()
+        if found.endswith("m"):
+            coloured.append(True)
+            return found
+        if len(found) > 1:
+            return ""
+        code = ord(found)
+        return f"^{chr(code ^ 64)}" if code < 128 else f"\\x{code:02x}"
+
+    return _CONTROL.sub(shown, text) + (_COLOURS_OFF if coloured else "")
+
+
+def clipped(text: str, width: int) -> str:
+    """The first ``width`` characters of a :func:`harmless` text, with all of its colours."""
+    parts, left = [], width
+    for part in re.split(r"(\x1b\[[0-9;:]*m)", text):
+        parts.append(part if part.startswith("\x1b") else part[: max(0, left)])
+        left -= 0 if part.startswith("\x1b") else len(part)
+    return "".join(parts)
+
+
 def _text(line: bytes) -> str:
     """What a terminal shows at the end of ``line``: the part after the last ``\\r``."""
     return line.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", errors="replace")
@@ -79,8 +116,8 @@ def _text(line: bytes) -> str:
 class Console:
     """Prints lines with their process's label; on a terminal it also redraws the progress bar of one process in place.
 
-    That process is the first that draws one: often only rank 0 does, and the ranks are not known here. Without a terminal a bar is
-    printed once, in its final state.
+    That process is the first that draws one: often only one does. Without a terminal a bar is printed once, in its final state, and the
+    text of lines is as it was written. A terminal gets it :func:`harmless`.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -90,7 +127,7 @@ class Console:
         self._bar = ""
 
     def __call__(self, label: str, text: str, final: bool) -> None:
-        line = f"[{label}] {text}"
+        line = f"[{label}] {harmless(text) if self._terminal else text}"
         if not final and self._terminal and self._bar_of is None:
             self._bar_of = label
         if final:
@@ -99,7 +136,7 @@ class Console:
                 self._bar = ""
             self._write(f"{clear}{line}\n{self._bar}")
         elif label == self._bar_of:
-            self._bar = line[: terminal_size()[0] - 1]
+            self._bar = clipped(line, terminal_size()[0] - 1)
             self._write(_CLEAR + self._bar)
 
     def _write(self, text: str) -> None:

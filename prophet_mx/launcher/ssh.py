@@ -29,6 +29,7 @@ _DECIDED = {
     "DMLC_NUM_WORKER": "--workers N",
     "DMLC_NUM_SERVER": "--servers N",
 }
+HIDDEN = "(hidden)"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # A host that is off or cut off is a failure within a minute: ssh gives up when it would ask a fourth time.
 # A question for a password, which nobody would see, is one at once.
@@ -90,9 +91,12 @@ def parse_variables(arguments: Sequence[str], environ: Mapping[str, str]) -> Dic
     return env
 
 
-def shown(command: Sequence[str], spec: bytes) -> str:
-    """A line for a shell that does what the launcher does for one process. It ends with Ctrl-D, or with the process."""
-    return "{ printf '%s\\n' " + shlex.quote(spec.decode()) + "; cat; } | " + " ".join(map(shlex.quote, command))
+def shown(command: Sequence[str], spec: bytes, hidden: Mapping[str, str]) -> str:
+    """A line for a shell that does what the launcher does for one process. It ends with Ctrl-D, or with the process. Values of the
+    ``hidden`` variables are to be filled in."""
+    values = json.loads(spec)
+    values["env"] = {name: HIDDEN if hidden.get(name) == value else value for name, value in values["env"].items()}
+    return "{ printf '%s\\n' " + shlex.quote(json.dumps(values)) + "; cat; } | " + " ".join(map(shlex.quote, command))
 
 
 def addresses(hosts: Sequence[Host], options: Sequence[str]) -> List[str]:

@@ -272,14 +272,17 @@ def test_a_dry_run_on_this_machine_can_be_run_in_a_shell():
         "--port",
         "12345",
         "--env",
-        "A=" + NASTY,
+        "A=secret",
+        "--env",
+        "PROPHET_UNIT=5000",
         "--",
         *PYTHON,
         "import os; print(os.environ['DMLC_ROLE'], os.environ['DMLC_PS_ROOT_PORT'], os.environ['A'])",
     )
     lines = done.stdout.splitlines()
     assert lines[::2] == ["# scheduler", "# server 0", "# worker 0", "# worker 1"]
-    assert run("sh", "-c", lines[-1]).stdout == f"worker 12345 {NASTY}\n"
+    assert "A=" in lines[-1] and "secret" not in done.stdout and "PROPHET_UNIT=5000" in lines[-1]
+    assert run("sh", "-c", lines[-1], env={"A": NASTY}).stdout == f"worker 12345 {NASTY}\n"
 
 
 needs_ssh = pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh (Debian: apt-get install openssh-client)")

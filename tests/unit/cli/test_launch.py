@@ -68,6 +68,19 @@ def test_a_folder_on_other_hosts_need_not_exist_here(tmp_path):
     assert done.returncode == 0 and "/no/such/folder/trace.json" in done.stdout, done.stderr
 
 
+def test_a_dry_run_prints_no_value_that_may_be_secret(tmp_path, monkeypatch):
+    (tmp_path / "hosts").write_text("a address=10.0.0.1\n")
+    monkeypatch.setenv("TOKEN", "51ac-secret")
+    for where in ([], ["--hostfile", tmp_path / "hosts"]):
+        done = cli(
+            "launch", *where, "--dry-run", "--env", "TOKEN", "--env", "OTHER=51ac-secret", "--env", "PROPHET_UNIT=5000", "--", "true"
+        )
+        assert done.returncode == 0 and "51ac-secret" not in done.stdout, done.stdout
+        assert all(text in done.stdout for text in ("TOKEN", "OTHER", "PROPHET_UNIT", "5000", "(hidden)" if where else '="$TOKEN"'))
+    shares = cli("launch", "--dry-run", "--gpus-per-worker", 1, "--env", "CUDA_VISIBLE_DEVICES=4,5", "--", "true").stdout.splitlines()
+    assert "CUDA_VISIBLE_DEVICES=4 " in shares[-3] and "CUDA_VISIBLE_DEVICES=5 " in shares[-1], shares  # not what was given
+
+
 def test_a_port_that_is_taken_is_refused():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -2,13 +2,14 @@
 
 import io
 import os
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.errors import LaunchError
-from prophet_mx.launcher.console import MAX_LINE, Console, LineSplitter, LogFolder
+from prophet_mx.launcher.console import MAX_LINE, Console, LineSplitter, LogFolder, clipped, harmless
 
 
 def final_lines(chunks):
@@ -100,6 +101,38 @@ def test_a_bar_wider_than_the_terminal_does_not_wrap(monkeypatch):
     terminal = Terminal()
     Console(terminal)("worker 0", "x" * 100, False)
     assert terminal.getvalue() == "\r\x1b[K" + ("[worker 0] " + "x" * 100)[:39]
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        ("a\tb \u00fc \u4e2d", "a\tb \u00fc \u4e2d"),
+        ("\x1b[1;31mred\x1b[0m", "\x1b[1;31mred\x1b[0m\x1b[0m"),  # no colour goes on after its line
+        ("\x1b[K 10%\x1b[0K", " 10%"),
+        ("\x1b[2J\x1b[H", "^[[2J^[[H"),
+        ("\x1b]0;title\x07", "^[]0;title^G"),
+        ("\x1bP$q\x1b\\\x9b5n\x7f\x08", "^[P$q^[\\\\x9b5n^?^H"),
+        ("\x1b[\x1b[31m31m", "^[[\x1b[31m31m\x1b[0m"),
+        ("\x1b[>4;1m\x1b[?25l\x1b[6n", "^[[>4;1m^[[?25l^[[6n"),
+    ],
+)
+def test_a_terminal_is_shown_control_characters_and_files_get_them(text, shown, tmp_path):
+    assert harmless(text) == shown
+    terminal, log = Terminal(), io.StringIO()
+    for stream in (terminal, log):
+        Console(stream)("worker 0", text, True)
+    assert terminal.getvalue() == f"[worker 0] {shown}\n" and log.getvalue() == f"[worker 0] {text}\n"
+    with LogFolder(str(tmp_path), LABELS, never) as logs:
+        logs("worker 0", text, True)
+    assert (tmp_path / "worker-0.log").read_text(encoding="utf-8") == text + "\n"
+
+
+@given(st.text(alphabet="\x1b[]0;31mKJ\x9b\r\x07\x00a", max_size=30), st.integers(0, 30))
+def test_nothing_but_colours_reaches_a_terminal(text, width):
+    for shown in (harmless(text), clipped(harmless(text), width)):
+        rest = re.sub(r"\x1b\[[0-9;:]*m", "", shown)
+        assert not re.search(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]", rest)
+    assert len(rest) == min(width, len(re.sub(r"\x1b\[[0-9;:]*m", "", harmless(text))))
 
 
 LABELS = ["scheduler", "server 0", "worker 0"]
