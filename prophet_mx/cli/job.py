@@ -80,13 +80,19 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
 
 
+def command_of(arguments: argparse.Namespace) -> List[str]:
+    """The job's own command."""
+    words: List[str] = arguments.command
+    return words[1:] if words[:1] == ["--"] else words
+
+
 def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]] = None) -> Callable[[], List[PlannedProcess]]:
     """What plans one start of the job that the options name; with variables ``settings`` that the user cannot set.
 
     Raises LaunchError if an argument is wrong, and ConfigError if a setting is; what the plan finds wrong is raised by the first call
     of what is returned.
     """
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = command_of(arguments)
     if not command:
         raise LaunchError("no command given; allowed: a program and its arguments after '--', as in '-- python train.py'")
     named = {**parse_variables(arguments.env, os.environ), **(settings or {})}
