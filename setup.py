@@ -21,7 +21,9 @@ CORE = [
     Extension(
         os.path.splitext(os.path.relpath(source, "_ext"))[0].replace(os.sep, "."),
         sources=[source],
-        extra_compile_args=["-O2", "-std=gnu11", "-pthread"] + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else []) + FLAGS,
+        extra_compile_args=["-O2", "-std=gnu11", "-pthread", "-fexceptions"]
+        + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else [])
+        + FLAGS,
         extra_link_args=["-pthread"] + FLAGS,
     )
     for source in sorted(glob("_ext/prophet_mx/_core/*.pyx"))

@@ -1,5 +1,7 @@
 """The compiled driver on MXNet's engine: it refuses wrong arguments, grows, asks the kernel no more than it must, knows what has left."""
 
+import signal
+
 from support.cluster import run_cluster
 from support.commands import python, run
 
@@ -207,3 +209,35 @@ def test_a_send_that_waits_behind_the_programs_operators_has_not_left():
     """The window lets one unit out at a time. The first is released at once, whatever the engine does, but waits there to be sent."""
     result = run_cluster(BUSY, 1, 1, timeout=60)
     assert [line for line in result.workers[0].output.splitlines() if line.startswith("released")] == ["released 1"], result.logs()
+
+
+# The op is run by MXNet, where it would catch the exception, but what completes it is a function of C++ that raises one.
+RAISES = """
+import ctypes
+import mxnet as mx
+from prophet_mx import _core
+from prophet_mx.mxnet import api
+
+api.bind()
+library, raises = mx.base._LIB, ctypes.CDLL("libstdc++.so.6")._ZSt17__throw_bad_allocv
+OP = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
+PUSH = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5, ctypes.c_int, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_int,
+                        ctypes.c_char_p, ctypes.c_bool)
+complete = (ctypes.c_void_p * 3)(ctypes.cast(raises, ctypes.c_void_p).value)
+
+@PUSH
+def push(op, param, deleter, context, reads, n_reads, writes, n_writes, kind, priority, name, wait):
+    run = OP(lambda run_context, on_complete, none: OP(op)(run_context, ctypes.addressof(complete), param))
+    return library.MXEnginePushAsync(run, None, None, ctypes.c_void_p(context), None, 0, None, 0, ctypes.c_void_p(kind), 0, name, True)
+
+addresses = {name: ctypes.cast(getattr(library, name), ctypes.c_void_p).value for name in _core.MXNET_FUNCTIONS}
+addresses["MXEnginePushAsyncND"] = ctypes.cast(push, ctypes.c_void_p).value
+_core.load_mxnet(addresses, mx.base.MXNetError, 0)
+_core.Arrival(mx.nd.zeros((1,)).handle.value)
+"""
+
+
+def test_an_exception_of_mxnet_in_the_completion_of_an_operation_ends_the_process_with_a_word():
+    """It would go past locks that are held, and the next thread that wants one would wait forever."""
+    done = python("-c", RAISES, expect=-signal.SIGABRT)
+    assert "prophet_mx: MXNet failed to complete an operation" in done.stderr, done.stderr

@@ -186,7 +186,7 @@ cdef class Driver(MeasuredScheduler):
         t = now()
         self.requests += 1
         if not self.consistent(unit, IDLE, t):
-            complete.callback(complete.engine, complete.param, NULL)
+            finish_op(complete)
             pthread_mutex_unlock(&self.lock)
             return
         self.gates[unit] = complete[0]
@@ -283,7 +283,6 @@ cdef class Driver(MeasuredScheduler):
         request."""
         cdef int unit = (<Group>group).unit
         cdef int64_t iteration
-        cdef OnComplete* turn
         if (<Group>group).rounds.may_close(self.open, t, &self.groups_due):
             iteration = (<Group>group).rounds.close()
             self.requests += (<Group>group).rounds.carried == 0     # others are counted with their holds
@@ -291,8 +290,7 @@ cdef class Driver(MeasuredScheduler):
             if self.consistent(unit, IDLE, t):
                 self.unit_ready(unit, iteration, t)
             else:
-                turn = &self.gates[unit]
-                turn.callback(turn.engine, turn.param, NULL)
+                finish_op(&self.gates[unit])
         if not (<Group>group).rounds.stranded(t, &self.groups_due):
             return False
         self.groups_due = t
@@ -314,7 +312,6 @@ cdef class Driver(MeasuredScheduler):
         """Complete the gates of every unit that may go, in order, and see to it that the native thread wakes in time: when that is."""
         cdef double wake
         cdef int n, i, unit
-        cdef OnComplete* gate
         n = choose_all(self, t, &wake)
         if self.open:
             n = choose_rest(self, n, t)
@@ -325,8 +322,7 @@ cdef class Driver(MeasuredScheduler):
         for i in range(n):
             unit = self.out[i]
             self.drain.unit_released(self.units[unit].link)
-            gate = &self.gates[unit]
-            gate.callback(gate.engine, gate.param, NULL)
+            finish_op(&self.gates[unit])
         if wake < self.sleeping_until - POLL_MIN:
             pthread_cond_signal(&self.wake)
         return wake

@@ -170,7 +170,7 @@ cdef class Group:
             if done:
                 member = &self.members[i]
                 memcpy(self.values + member.start, self.wire + member.start, member.bytes)
-                member.held.callback(member.held.engine, member.held.param, NULL)
+                finish_op(&member.held)
                 n += 1
         self.rounds.answer(n, t)
         return n

@@ -19,6 +19,7 @@ cdef struct EngineContext:
 cdef enum:
     DEV_CPU = 1
     DEV_GPU = 2
+    DEV_CPU_SHARED = 5              # a CPU's threads, as those of DEV_CPU
     DEFAULT_STORAGE = 0
     FN_ASYNC = 4
 

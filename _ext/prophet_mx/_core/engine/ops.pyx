@@ -17,7 +17,8 @@ cdef enum:
 # An op that is ready only after it was pushed runs in the one FIFO thread of its device id. That of cpu(0) has the store's sends in it and,
 # in a job on CPUs, all of the program's operators; so ours have a device id, and with it a thread, of their own. But to wake that thread
 # takes about a fifth of the processor time of a whole small key: ops of small units stay in cpu(0)'s. The engine refers to both by address.
-cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU, OWN_DEVICE)
+# MXNet's profiler has a row of statistics for each core, by the device id of a CPU, and one for all shared memory, whatever the id.
+cdef EngineContext OWN_CONTEXT = EngineContext(DEV_CPU_SHARED, OWN_DEVICE)
 cdef EngineContext SHARED_CONTEXT = EngineContext(DEV_CPU, 0)
 cdef int ASYNC = FN_ASYNC
 
@@ -111,8 +112,7 @@ cdef void join_op(void* run_context, void* on_complete, void* param) noexcept no
 
 
 cdef inline void complete(void* on_complete) noexcept nogil:
-    cdef OnComplete* done = <OnComplete*>on_complete
-    done.callback(done.engine, done.param, NULL)
+    finish_op(<OnComplete*>on_complete)
 
 
 # -- arrival -------------------------------------------------------------------------------------------------------------------------
