@@ -26,6 +26,7 @@ from ..monitoring.watchdog import Watchdog
 from ..place import worker_name
 from ..runtime import EXIT_STALLED, in_own_thread
 from .api import PlainStore
+from .owned import OwnedStore
 
 logger = logging.getLogger("prophet_mx")
 
@@ -130,17 +131,17 @@ def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
         path.raise_unseen()
 
 
-_live: "weakref.WeakKeyDictionary[mx.kvstore.KVStore, Path]" = weakref.WeakKeyDictionary()
+_live: "weakref.WeakKeyDictionary[OwnedStore, Path]" = weakref.WeakKeyDictionary()
 _handed_over: List["_End"] = []  # of stores whose __del__ could not wait for their end, until it is over
 _collector: Optional[int] = None  # the thread in which the garbage collector runs
 
 
-def attend(store: mx.kvstore.KVStore, path: Path) -> None:
+def attend(store: OwnedStore, path: Path) -> None:
     """From now on, the end of the process and its forks take care of a store's path, until the store is freed or let go."""
     _live[store] = path
 
 
-def let_go(store: mx.kvstore.KVStore) -> None:
+def let_go(store: OwnedStore) -> None:
     """This store no longer has a path."""
     _live.pop(store, None)
 
@@ -228,6 +229,17 @@ def _at_exit() -> None:
             path.driver.join()
         _await_handed_over(None if ended_by is None else code)
         gc.callbacks.remove(_note_collection)  # of our threads none is left, and no new one could be started
+        for store, _ in stores:
+            _free(store)
+
+
+def _free(store: OwnedStore) -> None:
+    """Free a store while MXNet's modules are there. The interpreter may clear some of them before it comes to the store, which it may also
+    never do."""
+    try:
+        store.free_at_exit()
+    except mx.base.MXNetError as error:
+        logger.error("error at exit: %s", error)
 
 
 def _ended_by() -> Optional[Type[BaseException]]:

@@ -93,6 +93,10 @@ class Parameters:
         self._reduced: Dict[Tuple[int, int, int], int] = {}  # the reducer's key for a chunk of a gradient, or the whole, and so many arrays
         self._reducer_keys = count()
 
+    def forget(self) -> None:
+        """There are no parameters any more: the store that sends them is gone."""
+        self._by_key.clear()
+
     def takes(self, key: Key, sample: mx.nd.NDArray) -> bool:
         """Whether a key's values can be scheduled; the log says once if not."""
         if key in self._passed:

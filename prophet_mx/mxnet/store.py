@@ -28,6 +28,7 @@ from .layout import Hints, Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go, unseen_raised
 from .negotiation import negotiate, text_may_come
 from .optimizers import may_know_numbers, order_matters, slicing_allowed
+from .owned import ENDED, OwnedStore
 
 logger = logging.getLogger("prophet_mx")
 
@@ -46,7 +47,7 @@ class Mode(Enum):
     REFUSED = "raises an error, as the workers could not agree"
 
 
-class WrappedStore(KVStore):
+class WrappedStore(OwnedStore):
     """All of a :class:`~prophet_mx.ScheduledKVStore` but what it does with gradients; its parameters and errors are described there.
 
     ``_path`` exists in the mode SCHEDULED. In UNMET and REFUSED it exists if this worker schedules by its own settings, or has begun to.
@@ -86,7 +87,6 @@ class WrappedStore(KVStore):
         self._path = path
         if notes and self.rank == 0:
             logger.warning("variables of ByteScheduler: %s", "; ".join(notes))
-        self._plain = PlainStore(self.handle)
         self._keys = keys
         self._optimizer: Optional[bytes] = None  # as it was when it was set
         self._names: Dict[Any, str] = {}  # of parameters by int keys, where the optimizer has told them
@@ -105,14 +105,6 @@ class WrappedStore(KVStore):
                 logger.warning("no timeline is written to %s: it shows scheduled traffic only", self._config.timeline)
             return
         attend(self, path)
-
-    def _take_over(self, kv: KVStore) -> None:
-        """Become the sole owner of the store's handle: two owners would free it twice."""
-        super().__init__(kv.handle)
-        kv.handle = KVStoreHandle()
-        self._updater = kv._updater
-        self._updater_func = kv._updater_func
-        self._str_updater_func = kv._str_updater_func
 
     def _given_back(self) -> KVStore:
         """The plain store again. This one has been closed, and is of no use afterwards."""
@@ -374,6 +366,13 @@ class WrappedStore(KVStore):
         be called again."""
         if self._path is not None:
             self._path.close()
+
+    def free_at_exit(self) -> None:
+        """See :meth:`OwnedStore.free_at_exit`. What the program pushes afterwards, in an exit handler of its own, is refused."""
+        self._mode, self._refused = Mode.REFUSED, ENDED
+        if self._path is not None:
+            self._path.parameters.forget()
+        super().free_at_exit()
 
     def __del__(self) -> None:
         if not self.handle:
