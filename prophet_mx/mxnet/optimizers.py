@@ -7,7 +7,7 @@ from typing import Any
 
 import mxnet as mx
 
-from .slice_optimizer import is_builtin
+from .server_updates import is_builtin
 
 # Each element's update depends on that element alone: exact on slices.
 ELEMENTWISE = frozenset(

@@ -2,289 +2,23 @@
 
 MXNet's server passes the number of a key to its optimizer. Learning-rate and weight-decay multipliers depend on that number, and so does
 the count of updates that schedules and bias corrections use. :class:`SliceOptimizer` gives a slice the number of its parameter and an
-update count of its own. In the array of a group it updates neighbours in one call that have equal multipliers and counts. What is not
-known to come out the same in every bit is left to the user's optimizer, key by key.
+update count of its own. What updates an array, and that of a group, is in server_updates.py.
 
 The servers may lack prophet_mx, or have another version of it. MXNet only prints an error there if it cannot load an optimizer, and adds
-gradients up from then on. So a pickled SliceOptimizer contains the text of this file, which needs nothing but MXNet.
+gradients up from then on. So a pickled SliceOptimizer contains the text of both files, which need nothing but MXNet.
 """
 
-import ctypes
 import inspect
 import pickle
+import re
 import sys
-from functools import partial
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
-from mxnet.base import _LIB, NDArrayHandle, OpHandle, c_str, c_str_array, check_call
-from mxnet.ndarray import NDArray  # not mx.nd: a server runs inside "import mxnet", which has not come to that name
 
-MOST = 45  # arrays that one call of MXNet's operators for several arrays takes
-
-
-def is_builtin(optimizer: Any) -> bool:
-    """Whether this is an optimizer of MXNet's own: a subclass may do anything."""
-    return type(optimizer).__module__ == "mxnet.optimizer.optimizer"
-
-
-def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any, counts: Sequence[int] = ()) -> None:
-    """Update one array as MXNet's Updater does: optimizers that can update several arrays at once get lists. ``counts`` has the number of
-    its updates so far; it is empty if the optimizer has counted them itself."""
-    if counts:
-        optimizer._index_update_count[number] = counts[0]
-    if optimizer.aggregate_num > 0:
-        optimizer.update_multi_precision((number,), (weight,), (grad,), [state])
-    else:
-        optimizer.update_multi_precision(number, weight, grad, state)
-
-
-def _multipliers(optimizer: Any, number: int) -> Tuple[float, float]:
-    """Those of learning rate and weight decay, as the optimizer looks them up. They never change on a server."""
-    name = optimizer.idx2name.get(number)
-    rate, decay = (table[number] if number in table else table.get(name, 1.0) for table in (optimizer.lr_mult, optimizer.wd_mult))
-    return rate, decay
-
-
-def _any_number_of_calls(schedule: Any) -> bool:
-    """Whether a schedule gives the same rate however often it is asked. One of the user's may count that."""
-    return schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler"
-
-
-def _part(state: Any, start: int, stop: int) -> Any:
-    """The same part of every array of an optimizer's state. It shares their memory."""
-    if isinstance(state, (list, tuple)):
-        return type(state)(_part(each, start, stop) for each in state)
-    return state if state is None else state[start:stop]
-
-
-class SgdCall:
-    """MXNet's operator for SGD, called with the arguments that ``SGD.update_multi_precision`` gives it, but without making all of them anew
-    each time. Few functions call others here: Python's stack grows in pages, and a server may get one and give it back at each call.
-
-    ``numbers`` and ``states`` are those of the arrays that are updated, at most ``MOST``.
-    """
-
-    def __init__(self, optimizer: Any, numbers: Sequence[int], states: Sequence[Any], half: bool) -> None:
-        self._optimizer, self._states = optimizer, states
-        self._multipliers = [(number, *_multipliers(optimizer, number)) for number in numbers]
-        self._asks = not _any_number_of_calls(optimizer.lr_scheduler)
-        self._settings: Any = None
-        own = [[array for array in (state if half else (state,)) if array is not None] for state in states]
-        self._stride = 2 + len(own[0])
-        self._inputs = (NDArrayHandle * (len(own) * self._stride))()
-        self._outputs = (NDArrayHandle * len(own))()
-        for place, arrays in enumerate(own):
-            for behind, array in enumerate(arrays, place * self._stride + 2):
-                self._inputs[behind] = array.handle
-        operator = OpHandle()
-        name = f"multi_{'mp_' if half else ''}sgd_{'mom_' if optimizer.momentum > 0 else ''}update"
-        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(operator)))
-        written = ctypes.cast(self._outputs, ctypes.POINTER(NDArrayHandle))
-        outputs = (ctypes.byref(ctypes.c_int(len(own))), ctypes.byref(written))
-        self._arrays = (operator, ctypes.c_int(len(self._inputs)), self._inputs, *outputs)
-        self._types = ctypes.byref(ctypes.POINTER(ctypes.c_int)())
-
-    @staticmethod
-    def knows(optimizer: Any) -> bool:
-        known = type(optimizer).__name__ in ("SGD", "ccSGD") and is_builtin(optimizer)
-        return known and optimizer.momentum >= 0 and not optimizer.param_dict
-
-    def put(self, place: int, weight: Any, grad: Any) -> None:
-        """Which arrays are updated. The caller keeps them until they are updated."""
-        self._inputs[place * self._stride] = self._outputs[place] = weight.handle
-        self._inputs[place * self._stride + 1] = grad.handle
-
-    def __call__(self, counts: Sequence[int]) -> None:
-        """Update the arrays, which have had so many updates."""
-        optimizer, known = self._optimizer, self._optimizer._index_update_count
-        rates, decays, rate = [], [], None
-        for (number, rate_multiplier, decay_multiplier), count in zip(self._multipliers, counts):
-            known[number] = count + 1
-            if count >= optimizer.num_update:
-                optimizer.num_update, rate = count + 1, None
-            if rate is None or self._asks:
-                rate = optimizer.learning_rate
-            rates.append(rate * rate_multiplier)
-            decays.append(optimizer.wd * decay_multiplier)
-        settings = (rates, decays, optimizer.rescale_grad, optimizer.momentum, optimizer.clip_gradient)
-        if settings != self._settings:
-            self._settings = settings
-            texts = {"lrs": rates, "wds": decays, "num_weights": len(rates), "rescale_grad": optimizer.rescale_grad}
-            if optimizer.momentum > 0:
-                texts["momentum"] = optimizer.momentum
-            if optimizer.clip_gradient:
-                texts["clip_gradient"] = optimizer.clip_gradient
-            values = [str(value) for value in texts.values()]
-            self._arguments = (*self._arrays, ctypes.c_int(len(texts)), c_str_array(list(texts)), c_str_array(values), self._types)
-        code = _LIB.MXImperativeInvokeEx(*self._arguments)
-        if code:
-            check_call(code)
-
-
-class Whole:
-    """The updates of one key: of a slice with a ``count`` of its own, or of a parameter."""
-
-    def __init__(self, optimizer: Any, number: int, weight: Any, count: Optional[int] = None) -> None:
-        self._optimizer, self._number, self._count = optimizer, number, count
-        self.state = optimizer.create_state_multi_precision(number, weight)
-        self._call: Optional[SgdCall] = None
-        if SgdCall.knows(optimizer) and type(weight) is NDArray:
-            self._call = SgdCall(optimizer, [number], [self.state], optimizer.multi_precision and weight.dtype == np.float16)
-
-    def update(self, weight: Any, grad: Any) -> None:
-        optimizer, number = self._optimizer, self._number
-        counts = () if self._count is None else (self._count,)
-        try:
-            if self._call is not None and type(grad) is NDArray:
-                self._call.put(0, weight, grad)
-                self._call(counts or (optimizer._index_update_count.get(number, optimizer.begin_num_update),))
-            else:
-                _apply(optimizer, number, weight, grad, self.state, counts)
-        finally:  # an update that fails counts as well
-            if counts:
-                self._count = optimizer._index_update_count.get(number, *counts)
-
-
-class Views:
-    """Parts of the array that a server passes at each update of a key. They are made again only if it has another place in memory."""
-
-    def __init__(self) -> None:
-        self._whole: Any = None  # keeps the memory, so that no other array gets its place
-        self.address = 0  # of the first element, in main memory; 0 before it is anywhere
-        self._parts: Dict[Tuple[int, int], Any] = {}
-
-    def renewed(self, array: Any) -> bool:
-        """Take the array. Returns whether it is another one."""
-        pointer = ctypes.c_void_p()
-        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-        address = pointer.value or 0
-        if address and address == self.address:
-            return False
-        self._whole, self.address, self._parts = array, address, {}
-        return True
-
-    def part(self, start: int, stop: int) -> Any:
-        if (start, stop) not in self._parts:
-            self._parts[start, stop] = self._whole[start:stop]
-        return self._parts[start, stop]
-
-
-class Run(NamedTuple):
-    """Neighbours that are updated in one call."""
-
-    member: int  # the first
-    start: int  # in the array
-    stop: int
-
-
-class Step(NamedTuple):
-    """One call of a round, and the first member of each run that it updates."""
-
-    members: List[int]
-    call: Callable[[Sequence[int]], None]  # with how many updates each of them has had
-
-
-class Group:
-    """The updates of a group's key.
-
-    Its array has the elements of its members, and behind them a presence word per member: how many workers have sent it in this round. A
-    member that not all have sent keeps weight, state and count. The words are stored behind the weights, for the workers to read.
-    """
-
-    def __init__(self, optimizer: Any, members: Sequence[Tuple[int, int]], workers: int, weight: Any) -> None:
-        self._optimizer = optimizer
-        self._numbers = [number for number, _ in members]
-        self._starts = [0]
-        for _, elements in members:
-            self._starts.append(self._starts[-1] + elements)
-        # A member's updates are its own and the rounds in which all were present.
-        self._own = [optimizer._index_update_count.get(number, optimizer.begin_num_update) for number in self._numbers]
-        self._rounds = 0
-        self.state: Any = None
-        self._has_state = False  # made at the first update, as what fails there must not keep the words from the workers
-        self._half = optimizer.multi_precision and weight.dtype == np.float16
-        words = np.full(len(members), workers, weight.dtype)
-        self._full, self._one = words.tobytes(), words[:1].tobytes()
-        self._plans: Dict[bytes, List[Step]] = {}  # by the words; valid for the counts as they are
-        self._stored = b""  # the words behind the weights
-        self._weight, self._grad = Views(), Views()
-
-    def update(self, weight: Any, grad: Any) -> None:
-        check_call(_LIB.MXNDArrayWaitToRead(grad.handle))
-        # Both are asked, and not only until one says yes.
-        if self._weight.renewed(weight) | self._grad.renewed(grad):
-            self._plans = {}
-        body = self._starts[-1]
-        words = ctypes.string_at(self._grad.address + body * len(self._one), len(self._full))
-        plan = self._plans.get(words)
-        failures: List[Exception] = []
-        try:
-            if plan is None:
-                plan = self._plans[words] = self._plan(words)
-        except Exception as error:
-            failures.append(error)
-        for members, call in plan or ():
-            try:
-                call([self._own[member] + self._rounds for member in members])
-            except Exception as error:  # the others are updated all the same
-                failures.append(error)
-        # MXNet's server answers a key whose update failed like any other. So the words are stored also then, or workers would send the
-        # group again for ever.
-        if words != self._stored:
-            end = body + len(self._numbers)
-            self._grad.part(body, end).copyto(self._weight.part(body, end))
-            self._stored = words
-        if words == self._full:
-            self._rounds += 1
-        else:
-            # In the runs of other plans, members may now differ from their neighbours.
-            self._plans = {known: plan for known, plan in self._plans.items() if known == words}
-            for member in self._present(words):
-                self._own[member] += 1
-        if failures:
-            raise failures[0]  # the server prints it
-
-    def _present(self, words: bytes) -> List[int]:
-        width = len(self._one)
-        return [member for member in range(len(self._numbers)) if words[member * width : (member + 1) * width] == self._one]
-
-    def _plan(self, words: bytes) -> List[Step]:
-        """What updates the members that all workers have sent."""
-        optimizer = self._optimizer
-        if not self._has_state:
-            self.state = optimizer.create_state_multi_precision(self._numbers[0], self._weight.part(0, self._starts[-1]))
-            self._has_state = True
-        joins = _any_number_of_calls(optimizer.lr_scheduler) and not optimizer.param_dict
-        runs: List[Run] = []
-        last: Any = None  # where the run ends, and what its members have in common
-        for member in self._present(words):
-            start, stop = self._starts[member : member + 2]
-            common = (self._own[member], *_multipliers(optimizer, self._numbers[member]))
-            if joins and last == (start, common):
-                runs[-1] = runs[-1]._replace(stop=stop)
-            else:
-                runs.append(Run(member, start, stop))
-            last = (stop, common)
-        states = [_part(self.state, run.start, run.stop) for run in runs]
-        if not SgdCall.knows(optimizer):
-            return [
-                Step([run.member], partial(_apply, optimizer, self._numbers[run.member], *self._arrays(run), state))
-                for run, state in zip(runs, states)
-            ]
-        steps = []
-        for first in range(0, len(runs), MOST):
-            some = runs[first : first + MOST]
-            members = [run.member for run in some]
-            call = SgdCall(optimizer, [self._numbers[member] for member in members], states[first : first + MOST], self._half)
-            for place, run in enumerate(some):
-                call.put(place, *self._arrays(run))
-            steps.append(Step(members, call))
-        return steps
-
-    def _arrays(self, run: Run) -> Tuple[Any, Any]:
-        return self._weight.part(run.start, run.stop), self._grad.part(run.start, run.stop)
+from . import server_updates
+from .server_updates import Group, Whole
 
 
 class Direct(mx.optimizer.Updater):
@@ -298,7 +32,7 @@ class Direct(mx.optimizer.Updater):
             state.update(weight, grad)
 
 
-# An empty one, made of the text of this file, for Python's eval.
+# An empty one, made of the text of these files, for Python's eval.
 EMPTY = "exec(source, scope) or scope['SliceOptimizer'].__new__(scope['SliceOptimizer'])"
 
 
@@ -349,7 +83,8 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.allow_np_array = inner.allow_np_array
 
     def __reduce__(self) -> Tuple[Callable[..., Any], Tuple[Any, ...], Any]:
-        source = inspect.getsource(inspect.getmodule(SliceOptimizer) or SliceOptimizer)
+        here = inspect.getsource(inspect.getmodule(SliceOptimizer) or SliceOptimizer)
+        source = inspect.getsource(server_updates) + re.sub(r"(?m)^from \..*\n", "", here)  # in one piece, they need no package
         return eval, (EMPTY, {"source": source, "scope": {"__name__": __name__}}), self.__getstate__()
 
     def _number(self, key: int) -> int:

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.mxnet.optimizers import ELEMENTWISE
-from prophet_mx.mxnet.slice_optimizer import MOST, SliceOptimizer
+from prophet_mx.mxnet.server_updates import MOST
+from prophet_mx.mxnet.slice_optimizer import SliceOptimizer
 from support.paths import ROOT
 
 SIZES = [64, 64, 7, 1000, 3, 64, 256, 1, 33, 512]
