@@ -45,11 +45,12 @@ class Wrapping(NamedTuple):
     groups: Dict[int, Tuple[Tuple[int, int], ...]]  # group -> number and elements of each of its members
     workers: int
 
-    def wrap(self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None) -> SliceOptimizer:
+    def wrap(self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None, adopts: bool = False) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them.
-        ``values`` are those of the members of each group, where the servers do not have them."""
+        ``values`` are those of the members of each group, where the servers do not have them. ``adopts``: a server that has an optimizer
+        keeps that, and the pickled one does not count."""
         texts = {group: (array.dtype.name, array.tobytes().hex()) for group, array in (values or {}).items()}
-        return SliceOptimizer(pickle.loads(optimizer), *self, texts)
+        return SliceOptimizer(pickle.loads(optimizer), *self, texts, adopts)
 
     def shifts(self, optimizer: Any) -> bool:
         """Whether it matters to an optimizer that later keys are numbered after ours."""
@@ -91,6 +92,7 @@ class Layout:
     group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
     known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
+    sums: bool = False  # the workers have set no optimizer so far, as far as they know
     places: Dict[Tuple[Key, int], Tuple[int, int]] = field(default_factory=dict)  # urgency and position of each unit, if agreed on
 
     def ordered(self, orders: Orders) -> "Layout":

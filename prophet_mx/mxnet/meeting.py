@@ -79,17 +79,18 @@ class Meeting:
         self._keys = keys
         self._compressed = compressed
 
-    def settings(self, config: Config, schedules: bool, wraps: bool, hints: Hints) -> Tuple[Dict[str, Any], Config]:
+    def settings(self, config: Config, schedules: bool, has_optimizer: bool, wraps: bool, hints: Hints) -> Tuple[Dict[str, Any], Config]:
         """Take rank 0's settings and keys. Returns its message, and ``config`` with the settings that are rank 0's for all. Blocks until
         every worker is here. KVStoreError on this worker alone: it cannot even take the steps that follow.
 
-        What this worker would tell as rank 0: whether it ``schedules``, and whether it ``wraps`` an optimizer that is on the servers
+        What this worker would tell as rank 0: whether it ``schedules``, whether it has set an optimizer, and whether it ``wraps`` that
         although it schedules nothing.
         """
         keys = self._keys
         mine = {
             "version": __version__,
             "scheduled": schedules,
+            "has_optimizer": has_optimizer,
             "wraps": wraps,
             "complete": keys.complete,
             "compressed": self._compressed,
@@ -200,11 +201,7 @@ class Meeting:
     def _objections(self, mine: str) -> Optional[Tuple[int, str]]:
         """The first worker that objects, and why; None if none does. ``mine`` is '' if this one does not. Blocks until every worker is
         here. What is pushed to our keys must be stored as it is: the servers' optimizer, if there is one, knows the keys."""
-        raised = np.zeros(self.elements, np.float32)
-        if mine:
-            raised[self._plain.rank] = -10 * OVER_ANY_THRESHOLD if self._compressed else 1
-        heard = self._summed(self.key, raised)
-        others = np.flatnonzero(heard != heard[-1])  # compression still adds what it has left of an earlier number to each element
+        others = np.flatnonzero(self.raised(self.key, np.arange(self.elements - 1) == (self._plain.rank if mine else -1), self.elements))
         if not len(others):
             return None
         first = int(others[0])
@@ -215,6 +212,19 @@ class Meeting:
             encoded = mine.encode(errors="replace")[: self.elements]
             words[: len(encoded)] = list(encoded)
         return first, self._summed(self.key, words).astype(np.uint8).tobytes().rstrip(b"\0").decode(errors="replace")
+
+    def raised(self, key: Key, mine: "NDArray[np.bool_]", elements: int) -> "NDArray[np.bool_]":
+        """Which of the flags of a key of ours any worker raises, if the servers store what is pushed to it. It has so many ``elements``:
+        one for each flag, and at least one more. Blocks until every worker is here."""
+        numbers = np.zeros(elements, np.float32)
+        numbers[: len(mine)] = np.where(mine, -10 * OVER_ANY_THRESHOLD if self._compressed else 1, 0)
+        heard = self._summed(key, numbers)
+        flags: NDArray[np.bool_] = heard[: len(mine)] != heard[-1]  # compression adds what it has left of an earlier number to each element
+        return flags
+
+    def object(self, error: ProphetError) -> None:
+        """This worker cannot train with rank 0, if it has not said so already."""
+        self.objection = self.objection or error
 
     def _summed(self, key: Key, numbers: "Numbers") -> "Numbers":
         """The sum over all workers, which compression makes rough."""

@@ -3,7 +3,7 @@ keys, agree on a layout, make the keys of slices and groups, and agree on the or
 
 At that moment the keys are known and no update has happened, so nothing can be lost: rank 0 decides, service keys that it initialises
 carry its decisions to the others, and slices and groups are initialised from the servers' own values. An optimizer that is already on the
-servers is sent again, inside the one that knows slices and groups.
+servers is sent again, inside the one that knows slices and groups (shared_optimizer.py).
 
 Rank 0 sends its settings and its keys first (meeting.py). Until a worker has them, its own do not change what it does; afterwards all
 workers follow rank 0's. So the later steps never depend on the state of one worker. A worker that cannot train with rank 0, because it has
@@ -34,9 +34,10 @@ from .api import NAIVE, PlainStore
 from .keys import Key, KeyBook
 from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, differences, message_seconds, rate
-from .optimizers import may_know_numbers, order_matters, slicing_allowed
+from .optimizers import may_know_numbers
 from .order_exchange import decoded_orders, encoded_orders
 from .parameters import Parameters
+from .shared_optimizer import SharedOptimizer
 
 logger = logging.getLogger("prophet_mx")
 
@@ -71,7 +72,7 @@ def negotiate(
     ----------
     plain : the wrapped store without scheduling.
     keys, config : this worker's own. If rank 0 schedules, its keys are those of all workers from then on.
-    optimizer : the one that is on the servers, pickled.
+    optimizer : the one that this worker has set on the servers, pickled.
     compressed : whether MXNet compresses gradients.
     schedules : whether this worker would schedule by its own settings.
     join : called once if rank 0 schedules, with the settings that hold from then on, and whether this worker has the keys of the others.
@@ -83,11 +84,11 @@ def negotiate(
     ProphetError
         this worker cannot do what rank 0 decided, or the workers have agreed to send nothing.
     """
-    steps = _Steps(plain, keys, compressed)
+    steps = _Steps(plain, keys, compressed, optimizer)
     wraps = optimizer is not None and not schedules and keys.texts and may_know_numbers(pickle.loads(optimizer), keys.count)
     try:
-        told, shared = steps.meeting.settings(config, schedules, bool(wraps), hints)
-        wrapping = None if told["scheduled"] else steps.pass_through(optimizer, told["wraps"])
+        told, shared = steps.meeting.settings(config, schedules, optimizer is not None, bool(wraps), hints)
+        wrapping = None if told["scheduled"] else steps.pass_through(told["has_optimizer"], told["wraps"])
         changed = differences(config, shared)
         if not told["scheduled"] and shared.policy != "off" and schedules:
             logger.warning("%s: gradient traffic is not scheduled: rank 0 has %s", worker_name(plain.rank), NAIVE)
@@ -99,7 +100,7 @@ def negotiate(
     except ProphetError:
         plain.leave_alone()  # this process can end though the others wait
         raise
-    return steps.layout(shared, optimizer, side, Hints(*told["hints"]))
+    return steps.layout(shared, side, Hints(*told["hints"]))
 
 
 def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes]) -> bool:
@@ -117,11 +118,12 @@ def text_may_come(plain: PlainStore, keys: KeyBook, compressed: bool, optimizer:
 class _Steps:
     """One worker's steps; all workers take the same ones."""
 
-    def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool) -> None:
+    def __init__(self, plain: PlainStore, keys: KeyBook, compressed: bool, optimizer: Optional[bytes] = None) -> None:
         self._plain = plain
         self._keys = keys
         self._compressed = compressed
         self.meeting = Meeting(plain, keys, compressed)
+        self._optimizer = SharedOptimizer(plain, self.meeting, optimizer)
         self._service: List[Key] = []  # keys for messages between workers, beside the meeting's
         self._probes: List[Key] = []  # keys with which it is measured what a message costs
 
@@ -136,25 +138,9 @@ class _Steps:
 
     # -- optimizers on the servers -------------------------------------------------------------------------------------------
 
-    def pass_through(self, optimizer: Optional[bytes], wraps: bool) -> Optional[Wrapping]:
-        """How to wrap optimizers where nothing is scheduled: the key of the meeting still shifts the numbers of later ones. An optimizer on
-        the servers to which that matters (``wraps``) is sent again, wrapped. None if nobody knows the numbers. Blocks until every worker is
-        here."""
-        wrapping = self._wrapping({})
-        if wrapping is None or not wraps:
-            return wrapping
-        self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
-        if self.meeting.stored():
-            return wrapping
-        self._send(pickle.loads(optimizer) if optimizer is not None else None)
-        return None
-
-    def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
-        """Rank 0 sends its optimizer to the servers, if it has one. Blocks until every worker is here: a script may have set the optimizer
-        on rank 0 alone."""
-        if optimizer is not None and self._plain.rank == 0:
-            self._plain.set_optimizer(optimizer)
-        self._plain._barrier()
+    def pass_through(self, first_has: bool, wraps: bool) -> Optional[Wrapping]:
+        """See :meth:`SharedOptimizer.pass_through`."""
+        return self._optimizer.pass_through(self._wrapping({}), bool(self._keys.texts), first_has, wraps)
 
     def _wrapping(self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None) -> Optional[Wrapping]:
         """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody
@@ -168,32 +154,37 @@ class _Steps:
         texts = bool(self._keys.texts)
         return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, self._plain.num_workers)
 
-    def _prepare(self, wrapping: Optional[Wrapping], optimizer: Optional[bytes]) -> None:
+    def _prepare(self, wrapping: Optional[Wrapping]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
         alike, if it does not."""
         if wrapping is not None:
-            self._send(wrapping.wrap(optimizer) if optimizer is not None else None)
+            self._optimizer.send(wrapping)
             if self._keys.shapes and not self.meeting.stored():  # where no key was seen made, nothing is pushed to ours
                 raise KVStoreError("keys were initialised, or the optimizer was set, before the store was wrapped: wrap it first")
 
     # -- the layout ----------------------------------------------------------------------------------------------------------
 
-    def layout(self, config: Config, optimizer: Optional[bytes], side: Side, hints: Hints) -> Layout:
+    def layout(self, config: Config, side: Side, hints: Hints) -> Layout:
         """Agree on the layout, under rank 0's settings. Blocks until every worker is here. KVStoreError, on all workers alike, if the
         servers take our keys for parameters, or if a worker objects."""
+        optimizer = self._optimizer
+        flags = optimizer.flags()
+        key, first = self.tell([*flags, *[0] * (len(flags) * (self._plain.num_workers - 1) + 1)])
+        optimizer.agree(key, first[: len(flags)], self._wrapping({}) if self._keys.initialised else None)
+        in_order, whole = optimizer.ordered, self._why_whole() or optimizer.why_whole
         # Rank 0's decisions; what the other ranks find here is not used.
-        ordered, obstacle = self._obstacle(optimizer)
-        _, (in_order, measures) = self.tell([ordered, not obstacle and self._room_for_probes()])
         measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
-        message = config.message_cost or (self._message(optimizer) if measures else 0.0)
+        message = config.message_cost or (0.0 if whole or not self._room_for_probes() else self._message())
         sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
         grouping = config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS
         traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers, grouping)
         unit = unit_bytes(config.policy, traffic, config.unit)
-        if unit and not ordered:
-            self._say_whole(obstacle)
+        all_sparse = not self._keys.shapes and self._keys.complete and self._keys.initialised
+        if unit and not in_order and not all_sparse:
+            self._say_whole(self._why_whole())
+            optimizer.say_whole(not self._why_whole())
         profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
-        _, told = self.tell([0 if obstacle else unit, measured, message, profiled])
+        _, told = self.tell([0 if whole else unit, measured, message, profiled])
         unit, measured, message = int(told[0]), told[1], told[2]
         self._say_absurd(config, traffic, unit)
         side.measured(measured, message, unit)
@@ -204,7 +195,7 @@ class _Steps:
             grouped = groups_of(self._keys, slices, unit, hints)
         places = dict(zip(self._keys.shapes, hints.forward_order(len(self._keys.shapes))))
         costs = message_bytes(measured, message, self._keys.servers)
-        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, places, costs, optimizer, side)
+        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, places, costs, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
         layout = Layout(
@@ -218,6 +209,7 @@ class _Steps:
             group_of={member: group for group in groups for member in group.members},
             order_key=order_key if exchanges else None,
             known=dict.fromkeys(self._keys.shapes),
+            sums=not optimizer.is_set,
         )
         if told[3]:  # never so if in_order
             orders = self._agree_orders(side.orders(layout), order_key, len(layout.units()))
@@ -237,46 +229,27 @@ class _Steps:
         if obstacle and self._plain.rank == 0:
             logger.warning("large gradients are not sliced: %s", obstacle)
 
-    def _obstacle(self, pickled: Optional[bytes]) -> Tuple[bool, str]:
-        """Whether the optimizer on the servers depends on the order in which keys are updated, and why gradients must stay whole, ''
-        if they need not."""
-        optimizer = None if pickled is None else pickle.loads(pickled)
-        name = type(optimizer).__name__
-        if optimizer is not None and order_matters(optimizer):
-            if self._plain.rank == 0:
-                logger.warning(
-                    "gradient traffic is not scheduled: the result of %s depends on the order in which parameters are "
-                    "updated, so that order is kept",
-                    name,
-                )
-            return True, f"the result of {name} depends on the order of updates"
+    def _why_whole(self) -> str:
+        """Why gradients must stay whole, whatever the optimizer is; '' if they need not. The same on all workers."""
         if self._compressed:
-            return False, "gradient compression is on"
-        if not (self._keys.complete and self._keys.shapes):
-            return False, "keys were made before the store was wrapped"
-        return False, "" if optimizer is None or slicing_allowed(optimizer) else f"{name} is not known to be exact on slices"
+            return "gradient compression is on"
+        return "" if self._keys.complete and self._keys.shapes else "keys were made before the store was wrapped"
 
     def _room_for_probes(self) -> bool:
         """Whether MXNet can surely place the probes."""
         return self._keys.servers == 1 or not self._keys.texts or self._keys.count + probes(self._keys.servers) < SURE
 
-    def _message(self, optimizer: Optional[bytes]) -> float:
+    def _message(self) -> float:
         """Seconds that a message takes, measured with keys that are made for it. Blocks until every worker is here."""
         self._probes = self._keys.new_keys(probes(self._keys.servers))
         self._plain.init(self._probes, [mx.nd.zeros((PROBE_ELEMENTS,)) for _ in self._probes])
         for key in self._probes:
             self._keys.made(key)
-        self._prepare(self._wrapping({}), optimizer)
+        self._prepare(self._wrapping({}))
         return message_seconds(self._plain, self._probes)
 
     def _make_units(
-        self,
-        slices: Dict[Key, List[Slice]],
-        grouped: List[Tuple[Key, ...]],
-        places: Dict[Key, int],
-        message: int,
-        optimizer: Optional[bytes],
-        side: Side,
+        self, slices: Dict[Key, List[Slice]], grouped: List[Tuple[Key, ...]], places: Dict[Key, int], message: int, side: Side
     ) -> Tuple[Dict[Key, List[Key]], List[Group], Key, Optional[Wrapping]]:
         """Make a key for each slice and each group, with the servers' values, and one for orders, and see to it that the optimizer knows
         them. Blocks until every worker is here. Returns these keys, and how optimizers are wrapped. ``places`` are the keys' in the forward
@@ -310,7 +283,7 @@ class _Steps:
             self._keys.made(name)
         self._service.append(order_key)
         wrapping = self._wrapping(*self._numbers(slice_keys, groups))
-        self._prepare(wrapping, optimizer)
+        self._prepare(wrapping)
         return slice_keys, groups, order_key, wrapping
 
     def _slice_values(self, key: Key, parts: Sequence[Slice], side: Side) -> List[mx.nd.NDArray]:

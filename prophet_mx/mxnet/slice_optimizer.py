@@ -32,6 +32,19 @@ class Direct(mx.optimizer.Updater):
             state.update(weight, grad)
 
 
+def _present() -> Any:
+    """The optimizer that a server has, without what prophet_mx has put around it; None if it has none, or this is no server. Called while
+    the server loads another."""
+    frame = sys._getframe()
+    while frame is not None:
+        store = getattr(frame.f_locals.get("self"), "kvstore", None)  # of MXNet's KVStoreServer, which is known nowhere else
+        if store is not None:
+            found = getattr(store._updater, "optimizer", None)
+            return getattr(found, "inner", found) if type(found).__name__ == SliceOptimizer.__name__ else found
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
 # An empty one, made of the text of these files, for Python's eval.
 EMPTY = "exec(source, scope) or scope['SliceOptimizer'].__new__(scope['SliceOptimizer'])"
 
@@ -54,6 +67,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     values : for the number of each group's key, type and bytes in hexadecimal of what its members have, if the servers had no optimizer so
         far: they then stored what a message adds up to, also for members that not all workers had sent. Numbers that are not in it have
         their values there.
+    adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set.
     """
 
     def __init__(
@@ -68,19 +82,30 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None,
         workers: int = 1,
         values: Optional[Dict[int, Tuple[str, str]]] = None,
+        adopts: bool = False,
     ) -> None:
         super().__init__()
-        self.inner = inner
-        self._counts = dict(inner._all_index_update_counts.get(0, {}))  # a server's arrays are on device 0
         self.parameters = parameters
         self.service = frozenset(service)
         self.probes = frozenset(probes)
-        self._trial = pickle.loads(pickle.dumps(inner)) if probes else inner
         self.first, self.last, self.shift = first, last, shift
         self.groups, self.workers, self.values = groups or {}, workers, values or {}
-        self.multi_precision = inner.multi_precision
+        self.adopts = adopts
         self.aggregate_num = 0  # the Updater passes single arrays
+        self._wrap(inner)
+
+    def _wrap(self, inner: "mx.optimizer.Optimizer") -> None:
+        self.inner = inner
+        self._counts = dict(inner._all_index_update_counts.get(0, {}))  # a server's arrays are on device 0
+        self._trial = pickle.loads(pickle.dumps(inner)) if self.probes else inner
+        self.multi_precision = inner.multi_precision
         self.allow_np_array = inner.allow_np_array
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        super().__setstate__(state)
+        present = _present() if self.adopts else None
+        if present is not None:
+            self._wrap(present)
 
     def __reduce__(self) -> Tuple[Callable[..., Any], Tuple[Any, ...], Any]:
         here = inspect.getsource(inspect.getmodule(SliceOptimizer) or SliceOptimizer)

@@ -289,7 +289,7 @@ class WrappedStore(OwnedStore):
             finally:
                 self._plain.initial.clear()  # no more pulls of ours
             self._wrapping = layout.wrapping
-            self._sums = self._optimizer is None
+            self._sums = layout.sums
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
             path = self._path
             if path is not None and layout.scheduled:

@@ -129,3 +129,60 @@ for turn in range(1, 6):
 assert kv.stats()["units"] == 5
 """
     run_cluster(code, 2, 1, timeout=60)
+
+
+ANYBODY = """
+import logging, os, sys
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+logging.basicConfig(level=logging.INFO)
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=400)
+kind, before, after = sys.argv[1:]                      # who sets which optimizer, one after the other: "1:sgd,0:nag"
+keys = list(range(4)) if kind == "number" else [f"w{i}" for i in range(4)]
+weights, expected = ([mx.nd.ones((300,)) for _ in keys] for _ in range(2))
+
+def set_optimizers(text):
+    for turn, (rank, name) in enumerate(one.split(":") for one in text.split(",")):
+        made = mx.optimizer.create(name, learning_rate=0.125 / (1 + turn), wd=0.01, param_idx2name={i: f"w{i}" for i in range(5)})
+        made.set_lr_mult({f"w{i}": 1.0 + i for i in range(5)})
+        if kv.rank == int(rank):
+            kv.set_optimizer(made)
+        kv._barrier()
+    return mx.optimizer.get_updater(made)               # of MXNet, which has the last one
+
+def train(update):
+    for step in range(1, 4):
+        for place, key in reversed(list(enumerate(keys))):
+            kv.pushpull(key, mx.nd.arange(300) * step * (1 + kv.rank), out=weights[place])
+            update(place, mx.nd.arange(300) * step * 3, expected[place])
+        for place in range(len(keys)):
+            assert weights[place].asnumpy().tobytes() == expected[place].asnumpy().tobytes(), (place, step, weights[place], expected[place])
+
+kv.init(keys, weights)
+train(set_optimizers(before))
+if kind != "number":
+    keys.append("w4")
+    for arrays in weights, expected:
+        arrays.append(mx.nd.ones((300,)))
+    kv.init("w4", weights[4])
+train(set_optimizers(after))
+print("trained", kv.stats().get("units"))
+"""
+
+
+@pytest.mark.parametrize(
+    "kind, before, after, units, said",
+    [
+        ("number", "1:sgd", "0:sgd,1:nag", 2 * 3 * 4 * 3, "are sliced"),
+        ("text", "0:sgd,1:lamb", "1:sgd,0:lamb", 3 * 4 + 3 * 5, "large gradients are not sliced: LAMB is not known to be exact on slices"),
+        ("text", "1:nadam", "1:sgd", None, "gradient traffic is not scheduled: the result of Nadam depends on the order in which"),
+        ("off", "1:sgd", "1:adam", None, "the policy is off"),
+    ],
+)
+def test_any_worker_may_set_the_optimizer_and_the_last_one_counts(kind, before, after, units, said):
+    """Before the first push and after it, with multipliers by number: what MXNet gives, in every bit. What it needs of the layout holds on
+    all workers."""
+    job = run_cluster(ANYBODY, 2, 1, args=[kind, before, after], env={"PROPHET_POLICY": "off"} if kind == "off" else {})
+    assert all(f"trained {units}" in worker.output for worker in job.workers), job.logs()
+    assert said in job.logs(), job.logs()

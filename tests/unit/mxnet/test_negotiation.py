@@ -113,6 +113,14 @@ def test_workers_use_the_same_keys_numbers_and_places(workers, servers):
     assert len(set(places)) == len(places)
 
 
+@pytest.mark.parametrize("early, said", [(0, False), (1, True)])
+def test_the_log_says_that_keys_were_made_too_early_only_if_some_were(early, said, caplog):
+    """Of row_sparse keys none is ever cut, and that needs no word."""
+    sparse = Worker([(name, zeros((20, 20)).tostype("row_sparse")) for name in "ab"], early)
+    assert meet(sparse, sparse)[0].keys() == {"a", "b"}
+    assert ("keys were made before the store was wrapped" in caplog.text) == said
+
+
 DIFFERENT = {
     "texts in another order": (Worker("abc"), Worker("acb"), "text key 1 is 'c' here, 'b' on rank 0"),
     "one less at the end": (Worker("abc"), Worker("ab"), "key 'c' was initialised on rank 0, but not here"),
