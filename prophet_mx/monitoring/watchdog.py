@@ -150,11 +150,16 @@ class Watchdog(Watch):
         self._broken: Set[Connection] = set()  # reported
         self._blocked: Optional[str] = None  # what the caller's thread waits for, besides answers
         self._ending = False
+        self._told: Optional[Callable[[], str]] = None  # for listen()
         self._phase = 0  # changes when what may be waited for changes
         self._seen = (0, 0)  # phase and number of answers in the last look
         self._quiet = 0.0  # seconds without an answer, while something waited
         self._warned = False
         self.start()
+
+    def listen(self, told: Callable[[], str]) -> None:
+        """Look at what the servers tell: as soon as it is not '', they have failed, and the process does as in :meth:`hurry`."""
+        self._told = told
 
     def watch(self, connections: List[Connection]) -> None:
         """Report these connections when they break."""
@@ -164,6 +169,11 @@ class Watchdog(Watch):
     def scheduler_gone(self) -> bool:
         """Whether the connection to the job's scheduler broke: there are no more barriers."""
         return any(connection.server == -1 for connection in self._broken)
+
+    @property
+    def server_gone(self) -> bool:
+        """Whether the connection to a server broke while something waited for it."""
+        return any(connection.server != -1 for connection in self._broken)
 
     @contextmanager
     def blocked(self, what: str, ending: bool = False) -> Iterator[None]:
@@ -187,6 +197,9 @@ class Watchdog(Watch):
         waiting, answers, fault = self._driver.progress()
         if fault:
             self._fail("the scheduler", fault)
+        if self._told is not None and self._told():
+            self._told = None
+            self.hurry(1)
         idle = not waiting and self._blocked is None
         seen = (self._phase, answers)
         if seen != self._seen or idle:

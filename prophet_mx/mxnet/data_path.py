@@ -29,6 +29,7 @@ from ..runtime import not_started
 from ..sizes import message_bytes
 from .api import PlainStore
 from .arguments import as_list
+from .failures import Failures, failure
 from .keys import Key, KeyBook
 from .layout import Layout
 from .lifecycle import FailOpen
@@ -85,6 +86,7 @@ class ScheduledPath:
         self._iteration = 0
         self._clock = -1  # gradient whose pushes are the clock of the exchange of orders
         self._exchange: Optional[OrderExchange] = None
+        self.failures: Optional[Failures] = None  # of the optimizer on the servers
         self._pid = os.getpid()
 
     def start(self) -> None:
@@ -141,7 +143,13 @@ class ScheduledPath:
             self.driver.set_calling(False)
 
     def _iteration_begins(self) -> None:
-        """The work of an iteration, done once, so that a push has little to do."""
+        """The work of an iteration, done once, so that a push has little to do. KVStoreError if the optimizer on the servers has failed."""
+        if self.failures is not None:
+            self.driver.set_calling(True)
+            try:
+                self.failures.iteration_begins()
+            finally:
+                self.driver.set_calling(False)
         ended, self._iteration = self._iteration, self._iteration + 1
         if self._fail.reason:
             return
@@ -213,6 +221,9 @@ class ScheduledPath:
         if layout.order_key is not None:
             self._clock = max(self._keys.gradients[key] for key in layout.known)  # the last layer is hardly ever frozen
             self._exchange = OrderExchange(plain, layout.order_key, len(layout.units()), self.config.warmup + SETTLING)
+        if layout.told_keys:
+            self.failures = Failures(plain, layout.told_keys)
+            self.watchdog.listen(self.failures.found)
         cut = [len(parts) for parts in layout.slices.values() if len(parts) > 1]
         sliced = f"{len(cut)} of {len(self._keys.gradients)} gradients are sliced, into {sum(cut)} slices of about {layout.unit} bytes"
         groups = len(set(layout.group_of.values()))
@@ -341,6 +352,13 @@ class ScheduledPath:
         }
 
     # -- the end -------------------------------------------------------------------------------------------------------------
+
+    def failed_updates(self, plain: PlainStore) -> str:
+        """Whether the optimizer on the servers has failed, in words, when all is answered; '' if not. Waits for the servers."""
+        if not self.layout.told_keys or self.watchdog.server_gone:
+            return ""
+        with self.watchdog.blocked("the servers' last answers"):
+            return failure(plain, self.layout.told_keys)
 
     def close(self) -> None:
         """Stop scheduling, and watching. May be called again."""

@@ -11,7 +11,7 @@ import mxnet as mx
 import numpy as np
 from mxnet.ndarray.ndarray import _DTYPE_MX_TO_NP, _DTYPE_NP_TO_MX
 
-from ..planning.placement import SURE, product, server_of, slice_numbers
+from ..planning.placement import FACTOR, SURE, product, server_of, slice_numbers
 
 Key = Union[str, int]
 
@@ -133,6 +133,18 @@ class KeyBook:
             # MXNet places a number whose product is negative on no server, or always on the first.
             if product(number) >= 0 and number not in taken and number not in MEETING_INTS:
                 yield number
+
+    def key_on_each_server(self) -> List[Key]:
+        """Names for new keys, one on each server, as their arrays are small; none if MXNet may be unable to place them."""
+        if self.texts is False:
+            free = self._free(self._taken())
+            found: Dict[Optional[int], Key] = {}
+            while len(found) < self.servers:
+                number = next(free)
+                found.setdefault(server_of(number, self.servers), number)
+            return [found[server] for server in range(self.servers)]
+        last = self._made + self.servers
+        return self.new_keys(self.servers) if self.servers == 1 or last < SURE and self.servers % FACTOR else []
 
     def slice_keys(self, slices: Sequence[int], whole: Iterable[Key], message: int = 0) -> Tuple[List[Key], List[Key]]:
         """Returns names for the keys of slices and groups, and all keys that have to be made for them, in the order of making. The last of

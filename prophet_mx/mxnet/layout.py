@@ -44,6 +44,7 @@ class Wrapping(NamedTuple):
     strings: bool  # whether the caller's keys are strings
     groups: Dict[int, Tuple[Tuple[int, int], ...]]  # group -> number and elements of each of its members
     workers: int
+    told: List[int]  # those of the service keys whose arrays tell workers of a failure
 
     def wrap(self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None, adopts: bool = False) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them.
@@ -90,6 +91,7 @@ class Layout:
     slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut, or whole on a server that was chosen
     slice_keys: Dict[Key, List[Key]] = field(default_factory=dict)
     group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
+    told_keys: List[Key] = field(default_factory=list)  # whose arrays on the servers tell of a failure, one on each server
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
     known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
     sums: bool = False  # the workers have set no optimizer so far, as far as they know

@@ -26,6 +26,7 @@ from ..monitoring.watchdog import Watchdog
 from ..place import worker_name
 from ..runtime import EXIT_STALLED, in_own_thread
 from .api import PlainStore
+from .failures import message
 from .owned import OwnedStore
 
 logger = logging.getLogger("prophet_mx")
@@ -112,6 +113,8 @@ class Path(Protocol):
 
     def raise_unseen(self) -> None: ...
 
+    def failed_updates(self, plain: PlainStore) -> str: ...
+
 
 @contextmanager
 def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
@@ -133,6 +136,7 @@ def unseen_raised(joined: Sequence[Path]) -> Iterator[None]:
 
 _live: "weakref.WeakKeyDictionary[OwnedStore, Path]" = weakref.WeakKeyDictionary()
 _handed_over: List["_End"] = []  # of stores whose __del__ could not wait for their end, until it is over
+_failed = False  # whether the optimizer on the servers had failed by the end of a store
 _collector: Optional[int] = None  # the thread in which the garbage collector runs
 
 
@@ -189,6 +193,7 @@ class _End:
                         mx.nd.waitall()  # what groups have still to send needs the driver's thread, and the store
                     except mx.base.MXNetError as error:  # of the program, which has not seen it; the others wait for what follows
                         logger.error("error at the end of the store: %s", error)
+                    _look_for_failed_updates(self.path, self._plain)
                     self.path.driver.join()
                     self._plain.free()
             finally:
@@ -196,6 +201,16 @@ class _End:
                 self.path = None
                 if self in _handed_over:
                     _handed_over.remove(self)
+
+
+def _look_for_failed_updates(path: Path, plain: PlainStore) -> None:
+    """All is answered: if the last updates failed, nothing else will say so. Not for a store that is freed after the program's exit
+    handlers, among them ours, which has looked."""
+    global _failed
+    failed = "" if sys.is_finalizing() else path.failed_updates(plain)
+    if failed:
+        _failed = True
+        logger.error("%s", message(failed))
 
 
 def _note_collection(phase: str, info: Dict[str, Any]) -> None:
@@ -220,6 +235,8 @@ def _at_exit() -> None:
             for _, path in stores if ended_by is not None else ():  # the watchdog does not count what is passed through
                 waiting.enter_context(path.watchdog.blocked("what MXNet has still to do"))
             mx.nd.waitall()
+        for store, path in stores if ended_by is None else ():
+            _look_for_failed_updates(path, PlainStore(store.handle))
     except mx.base.MXNetError as error:
         logger.error("error at exit: %s", error)
     finally:
@@ -229,6 +246,8 @@ def _at_exit() -> None:
             path.driver.join()
         _await_handed_over(None if ended_by is None else code)
         gc.callbacks.remove(_note_collection)  # of our threads none is left, and no new one could be started
+        if _failed and ended_by is None:
+            _exit_failed()
         for store, _ in stores:
             _free(store)
 
@@ -240,6 +259,18 @@ def _free(store: OwnedStore) -> None:
         store.free_at_exit()
     except mx.base.MXNetError as error:
         logger.error("error at exit: %s", error)
+
+
+def _exit_failed() -> None:
+    """End the process with 1, as after an exception: it has trained with parameters that were not updated. Nobody is waited for: the
+    servers serve no purpose any more."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):
+            pass
+    os._exit(1)
 
 
 def _ended_by() -> Optional[Type[BaseException]]:

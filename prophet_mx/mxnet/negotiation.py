@@ -31,6 +31,7 @@ from ..planning.units import Slice
 from ..policies import POLICIES
 from ..sizes import Traffic, message_bytes
 from .api import NAIVE, PlainStore
+from .failures import ELEMENTS, raise_if_failed
 from .keys import Key, KeyBook
 from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, differences, message_seconds, rate
@@ -125,6 +126,7 @@ class _Steps:
         self.meeting = Meeting(plain, keys, compressed)
         self._optimizer = SharedOptimizer(plain, self.meeting, optimizer)
         self._service: List[Key] = []  # keys for messages between workers, beside the meeting's
+        self._told: List[Key] = []  # those of them whose arrays tell of failures
         self._probes: List[Key] = []  # keys with which it is measured what a message costs
 
     def tell(self, mine: Sequence[float]) -> Tuple[Key, List[float]]:
@@ -152,7 +154,8 @@ class _Steps:
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
         texts = bool(self._keys.texts)
-        return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, self._plain.num_workers)
+        told = [self._known_number(key) for key in self._told]
+        return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, self._plain.num_workers, told)
 
     def _prepare(self, wrapping: Optional[Wrapping]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
@@ -207,6 +210,7 @@ class _Steps:
             slices=slices,
             slice_keys=slice_keys,
             group_of={member: group for group in groups for member in group.members},
+            told_keys=self._told if wrapping is not None else [],
             order_key=order_key if exchanges else None,
             known=dict.fromkeys(self._keys.shapes),
             sums=not optimizer.is_set,
@@ -282,9 +286,30 @@ class _Steps:
         for name in made:
             self._keys.made(name)
         self._service.append(order_key)
+        self._make_told()
         wrapping = self._wrapping(*self._numbers(slice_keys, groups))
         self._prepare(wrapping)
+        if wrapping is not None and self._optimizer.is_set and self._keys.initialised:
+            self._look_for_failures()
         return slice_keys, groups, order_key, wrapping
+
+    def _make_told(self) -> None:
+        """Make the keys whose arrays tell of failures. Blocks until every worker is here."""
+        told = self._keys.key_on_each_server()
+        if told:
+            self._plain.init(told, [mx.nd.zeros((ELEMENTS,)) for _ in told])
+        for key in told:
+            self._keys.made(key)
+        self._told = told
+        self._service += told
+
+    def _look_for_failures(self) -> None:
+        """KVStoreError, on all workers alike, if the optimizer on a server has failed. From now on its servers have the arrays at hand.
+        Blocks until every worker is here."""
+        arrays = [mx.nd.zeros((ELEMENTS,)) for _ in self._told]
+        if arrays:
+            self._plain.push(self._told, arrays)
+        raise_if_failed(self._plain, self._told)
 
     def _slice_values(self, key: Key, parts: Sequence[Slice], side: Side) -> List[mx.nd.NDArray]:
         """What the slices of a key are initialised from."""

@@ -5,13 +5,17 @@ the count of updates that schedules and bias corrections use. :class:`SliceOptim
 update count of its own. What updates an array, and that of a group, is in server_updates.py.
 
 The servers may lack prophet_mx, or have another version of it. MXNet only prints an error there if it cannot load an optimizer, and adds
-gradients up from then on. So a pickled SliceOptimizer contains the text of both files, which need nothing but MXNet.
+gradients up from then on. So a pickled SliceOptimizer contains the text of both files, which need nothing but MXNet. The user's optimizer
+is a pickle inside it: if a server cannot load that, or if an update fails, SliceOptimizer tells the workers (failures.py). MXNet would
+answer them as if nothing were wrong.
 """
 
 import inspect
+import os
 import pickle
 import re
 import sys
+import traceback
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import mxnet as mx
@@ -28,8 +32,32 @@ class Direct(mx.optimizer.Updater):
         state = self.states.get(index)
         if state is None:
             super().__call__(index, grad, weight)
-        else:
+            return
+        try:
             state.update(weight, grad)
+        except Exception as error:
+            self.optimizer.failed(f"an update by {self.optimizer.name} failed", error)
+            raise
+
+
+class Told:
+    """What a server tells the workers: its first failure in words, '' while there is none. It is in the arrays of some keys of prophet_mx,
+    which they pull: a character per element, and zeros behind them. The same for all optimizers that this server has had."""
+
+    def __init__(self) -> None:
+        self.failure = ""
+        self.arrays: Dict[int, Any] = {}  # by the numbers of their keys, from the first push of each on
+
+    @staticmethod
+    def here() -> "Told":
+        found: Told = vars(mx.optimizer).setdefault("prophet_mx_told", Told())
+        return found
+
+    def tell(self) -> None:
+        """Write it into the arrays."""
+        for array in self.arrays.values() if self.failure else ():
+            codes = [ord(letter) if letter.isascii() else ord("?") for letter in self.failure[: array.size]]
+            array[:] = np.array(codes + [0] * (array.size - len(codes)), np.float32)
 
 
 def _present() -> Any:
@@ -67,7 +95,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     values : for the number of each group's key, type and bytes in hexadecimal of what its members have, if the servers had no optimizer so
         far: they then stored what a message adds up to, also for members that not all workers had sent. Numbers that are not in it have
         their values there.
-    adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set.
+    told : numbers of those of the service keys whose arrays tell workers of a failure.
+    adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set. So it is while the workers
+        meet, when they ask for failures afterwards.
     """
 
     def __init__(
@@ -81,6 +111,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         shift: bool,
         groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None,
         workers: int = 1,
+        told: Sequence[int] = (),
         values: Optional[Dict[int, Tuple[str, str]]] = None,
         adopts: bool = False,
     ) -> None:
@@ -90,12 +121,12 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.probes = frozenset(probes)
         self.first, self.last, self.shift = first, last, shift
         self.groups, self.workers, self.values = groups or {}, workers, values or {}
-        self.adopts = adopts
+        self.told, self.adopts = frozenset(told), adopts
         self.aggregate_num = 0  # the Updater passes single arrays
         self._wrap(inner)
 
     def _wrap(self, inner: "mx.optimizer.Optimizer") -> None:
-        self.inner = inner
+        self.inner, self.name = inner, type(inner).__name__
         self._counts = dict(inner._all_index_update_counts.get(0, {}))  # a server's arrays are on device 0
         self._trial = pickle.loads(pickle.dumps(inner)) if self.probes else inner
         self.multi_precision = inner.multi_precision
@@ -106,11 +137,31 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         present = _present() if self.adopts else None
         if present is not None:
             self._wrap(present)
+            return
+        try:
+            self._wrap(pickle.loads(bytes.fromhex(state["inner"])))
+        except Exception as error:
+            self.inner = None  # sums are stored, until the workers know
+            self.failed(f"a server could not load the optimizer {self.name}", error)
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Tell the workers, or end this server if it has no way to: they get no answers then, and see that the connection is lost."""
+        told = Told.here()
+        if told.failure:
+            return
+        told.failure = " ".join(f"{what}: {type(error).__name__}: {error}".split())
+        told.tell()
+        if not (told.arrays or self.adopts) and os.environ.get("DMLC_ROLE") == "server":
+            traceback.print_exception(type(error), error, error.__traceback__)
+            print(f"prophet_mx: {told.failure}; the server ends", file=sys.stderr, flush=True)
+            os._exit(1)
 
     def __reduce__(self) -> Tuple[Callable[..., Any], Tuple[Any, ...], Any]:
         here = inspect.getsource(inspect.getmodule(SliceOptimizer) or SliceOptimizer)
         source = inspect.getsource(server_updates) + re.sub(r"(?m)^from \..*\n", "", here)  # in one piece, they need no package
-        return eval, (EMPTY, {"source": source, "scope": {"__name__": __name__}}), self.__getstate__()
+        # MXNet sends pickles as texts, hence the hexadecimal digits.
+        state = {**self.__getstate__(), "inner": pickle.dumps(self.inner).hex(), "_trial": None}
+        return eval, (EMPTY, {"source": source, "scope": {"__name__": __name__}}), state
 
     def _number(self, key: int) -> int:
         if key in self.parameters:
@@ -118,15 +169,25 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         return key - (self.last - self.first + 1) if self.shift and key > self.last else key
 
     def _set_current_context(self, device_id: int) -> None:
-        self.inner._set_current_context(device_id)
+        if self.inner is not None:
+            self.inner._set_current_context(device_id)
 
     def create_state_multi_precision(self, index: int, weight: Any) -> Any:
         """What updates the key: None for one whose sum is stored."""
         updater = sys._getframe(1).f_locals.get("self")  # the server has made it, and has no other way to get another
         if type(updater) is mx.optimizer.Updater:
             updater.__class__ = Direct
-        if index in self.service:
+        if index in self.told:
+            Told.here().arrays[index] = weight
+        if index in self.service or self.inner is None:
             return None
+        try:
+            return self._new_state(index, weight)
+        except Exception as error:
+            self.failed(f"{self.name} failed as it made a state", error)
+            raise
+
+    def _new_state(self, index: int, weight: Any) -> Any:
         if index in self.groups:
             self._restore(index, weight)
             return Group(self.inner, self.groups[index], self.workers, weight)
@@ -154,5 +215,11 @@ class SliceOptimizer(mx.optimizer.Optimizer):
     def update_multi_precision(self, index: int, weight: Any, grad: Any, state: Any) -> None:
         if state is None:
             weight[:] = grad
-        else:
+            if index in self.told:
+                Told.here().tell()
+            return
+        try:
             state.update(weight, grad)
+        except Exception as error:
+            self.failed(f"an update by {self.name} failed", error)
+            raise

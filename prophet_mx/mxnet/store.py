@@ -23,7 +23,8 @@ from .api import NAIVE, PlainStore, bind, is_naive, is_synchronous, why_unschedu
 from .arguments import as_list, check_compression, check_init, check_rows, checked_priority, parameter_names, pickled_optimizer
 from .creation import dist_store_wrapped, expect_store
 from .data_path import ScheduledPath
-from .keys import MEETING_INTS, KeyBook, shape_of
+from .failures import raise_if_failed
+from .keys import MEETING_INTS, Key, KeyBook, shape_of
 from .layout import Hints, Wrapping
 from .lifecycle import attend, deferred_signals, end, let_go, unseen_raised
 from .negotiation import negotiate, text_may_come
@@ -92,6 +93,7 @@ class WrappedStore(OwnedStore):
         self._names: Dict[Any, str] = {}  # of parameters by int keys, where the optimizer has told them
         self._trained: Set[Any] = set()  # keys that were initialised from arrays with gradients
         self._wrapping: Optional[Wrapping] = None  # of optimizers, once the workers have met
+        self._told_keys: List[Key] = []  # by which the servers tell of failures, from then on
         self._sums = False  # whether they met without an optimizer on the servers, as far as this worker knows
         self._compression = 1  # factor by which MXNet makes gradients smaller
         self._shifted = False  # whether a text key has another number than without the wrapper
@@ -213,7 +215,7 @@ class WrappedStore(OwnedStore):
         KVStoreError
             this is not an optimizer or cannot be pickled, or gradients are already sliced and it is not known to be exact on
             slices, or already scheduled and its result depends on the order of updates, or it may know parameters by numbers that they
-            do not have. Nothing was sent.
+            do not have. Nothing was sent. Or the workers have met, and the servers cannot load it.
         """
         if self._shifted and may_know_numbers(optimizer, 0):
             raise KVStoreError(
@@ -241,6 +243,7 @@ class WrappedStore(OwnedStore):
             )
         super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled, self._group_values()))
         self._optimizer = pickled
+        raise_if_failed(self._plain, self._told_keys)
 
     def _group_values(self) -> Dict[int, "np.ndarray[Any, Any]"]:
         """What the members of groups have, by the numbers of the groups, if the servers may have had no optimizer since the first push."""
@@ -288,7 +291,7 @@ class WrappedStore(OwnedStore):
                 raise
             finally:
                 self._plain.initial.clear()  # no more pulls of ours
-            self._wrapping = layout.wrapping
+            self._wrapping, self._told_keys = layout.wrapping, layout.told_keys
             self._sums = layout.sums
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
             path = self._path

@@ -2,7 +2,8 @@
 
 import pytest
 
-from prophet_mx.monitoring.watchdog import LISTED, link_line, parameters
+from prophet_mx import Config
+from prophet_mx.monitoring.watchdog import LISTED, Watchdog, link_line, parameters
 from prophet_mx.network.connections import Health
 
 SENT, KEPT = (0, 1, "sent", 70.0, True), (1, 1, "sent", 65.0, False)
@@ -36,3 +37,23 @@ def test_parameters_are_listed_longest_first_and_not_all_of_them():
     assert texts[0] == "fc1_weight (2 units in flight for 90 s, 1 not drained)"
     assert texts[1] == "fc2_weight (1 unit in flight for 88 s)"
     assert len(texts) == LISTED + 1 and texts[-1] == "and 3 more"
+
+
+@pytest.mark.parametrize("told, ended", [("", []), ("an update failed", [1])])
+def test_a_worker_that_waits_for_others_ends_once_it_knows_that_the_servers_have_failed(told, ended, monkeypatch):
+    class Driver:
+        def progress(self):
+            return 1, 0, ""  # a request waits, and none is ever answered
+
+        def waiting(self):
+            return []
+
+    codes = []
+    monkeypatch.setattr(Watchdog, "_end", lambda self: codes.append(self._code))
+    watchdog = Watchdog(Driver(), Config.read(stall_warn=None)[0], 0, str, None)
+    watchdog.close()  # its thread: here, time passes faster
+    watchdog.listen(lambda: told)
+    for _ in range(100):
+        if not codes:
+            watchdog._look(1.0)
+    assert codes == ended
