@@ -20,7 +20,7 @@ from .. import _core
 from ..config import shown
 from ..errors import KVStoreError, not_allowed
 from ..planning.placement import FACTOR, SURE
-from .keys import MAX_KEY, KeyBook, shape_of
+from .keys import MAX_KEY, KeyBook, Shape, shape_of
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
@@ -150,8 +150,11 @@ def check_init(book: KeyBook, key: Any, value: Any, out: Any = None) -> None:
             raise KVStoreMXNetError(
                 f"key {name!r}: MXNet's servers cannot hold {type_name(array.dtype)}: they end; allowed: {', '.join(HELD)}"
             )
-        if out is not None and arrays_of(name, "out", out[place])[0].shape != array.shape:
-            raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
+        for target in () if out is None else arrays_of(name, "out", out[place]):
+            if target.shape != array.shape:
+                raise KVStoreMXNetError(f"key {name!r}: the value has the shape {array.shape}, out has another")
+            if target.stype == "default" and target.dtype != array.dtype:  # MXNet pulls into it as if it were of the value's type
+                raise KVStoreMXNetError(f"key {name!r}: out has the type {type_name(target.dtype)}, the value {type_name(array.dtype)}")
         number = book.unplaceable(name, place, math.prod(array.shape))
         if number is not None:
             raise KVStoreMXNetError(
@@ -188,6 +191,10 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, buffer: Option
                     f"key {key!r}: {name} is {array.stype}, the parameter is dense, and MXNet's servers cannot take that; make both sparse "
                     "(gluon.contrib.nn.SparseEmbedding), or the gradient dense (sparse_grad=False)"
                 )
+    sparse = book.sparse_shapes.get(key)
+    if sparse is not None and value is not None:
+        for array in as_list(value):
+            _check_like(key, "value", array, sparse)
     if value is not None and out is not None:
         mine, other = as_list(value)[0], as_list(out)[0]
         if mine.shape != other.shape:
@@ -196,11 +203,41 @@ def check_transfer(book: KeyBook, key: Any, value: Any, out: Any, buffer: Option
             raise KVStoreMXNetError(f"key {key!r}: out has another type than value ({type_name(mine.dtype)})")
 
 
-def check_rows(book: KeyBook, key: Any) -> None:
-    """Check the keys of a pull of rows. If one is dense, MXNet refuses the pull on rank 0 alone, and the others would get an old value."""
-    for name in as_list(key):
-        if isinstance(name, (str, int)) and name in book.shapes:
+def check_rows(book: KeyBook, key: Any, out: Any = None) -> None:
+    """Check the keys of a pull of rows, and the arrays. If a key is dense, MXNet refuses the pull on rank 0 alone, and the others would get
+    an old value. An array of another type or shape would end the process, if nothing was pushed before."""
+    several = isinstance(key, (list, tuple))
+    for name, given in zip(key, out) if several and isinstance(out, (list, tuple)) else [(name, out) for name in as_list(key)]:
+        if not isinstance(name, (str, int)):
+            continue  # MXNet refuses it
+        if name in book.shapes:
             raise KVStoreMXNetError(f"key {name!r:.80} is dense: its rows cannot be pulled; pull all of it")
+        known = book.sparse_shapes.get(name)
+        if known is None or given is None:
+            continue
+        for array in arrays_of(name, "out", given):
+            if array.stype != "row_sparse":
+                raise KVStoreMXNetError(f"key {name!r:.80}: rows can only be pulled into a row_sparse array, and out is {array.stype}")
+            _check_like(name, "out", array, known)
+
+
+def _check_like(key: Any, name: str, array: mx.nd.NDArray, known: Shape) -> None:
+    """Check that an array has the shape and the type of a sparse key."""
+    if (_core.array_shape(array.handle.value), array.dtype) != (known.shape, known.dtype):
+        raise KVStoreMXNetError(
+            f"key {key!r:.80}: {name} is {array.shape} {type_name(array.dtype)}, the parameter {known.shape} {type_name(known.dtype)}"
+        )
+
+
+def of_another_type(book: KeyBook, key: Any, out: Any) -> bool:
+    """Whether a dense key is to be pulled into an array of another type. The caller has checked the arguments."""
+    pairs = zip(key, out) if isinstance(key, (list, tuple)) else [(key, out)]
+    return any(
+        name in book.shapes and array.dtype != book.shapes[name].dtype
+        for name, arrays in pairs
+        for array in as_list(arrays)
+        if array.stype == "default"
+    )
 
 
 def fit(native: "_core.Parameter", given: Any) -> bool:

@@ -5,6 +5,7 @@ their order. The order of int keys need not be the same: an int key is its own n
 """
 
 from itertools import chain, islice
+from math import prod
 from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 import mxnet as mx
@@ -25,7 +26,7 @@ _FLAGS = {np.dtype(dtype): flag for dtype, flag in _DTYPE_NP_TO_MX.items() if dt
 
 
 class Shape(NamedTuple):
-    """The shape, type and size of a dense key's array."""
+    """The shape, type and size of a key's array, as if it were dense."""
 
     shape: Tuple[int, ...]
     dtype: type
@@ -39,7 +40,8 @@ Entry = Tuple[Key, Optional[Shape]]  # the shape is None if the key is not dense
 def shape_of(array: mx.nd.NDArray) -> Shape:
     """The shape, type and size of an array."""
     dtype = np.dtype(array.dtype)  # a class, or of MXNet's NumPy arrays and of bfloat16 an instance
-    return Shape(array.shape, array.dtype, array.size, array.size * dtype.itemsize)
+    elements = prod(array.shape)  # sparse arrays have no size
+    return Shape(array.shape, array.dtype, elements, elements * dtype.itemsize)
 
 
 class KeyBook:
@@ -59,6 +61,7 @@ class KeyBook:
         self.bigarray = bigarray
         self.gradients: Dict[Key, int] = {}  # the caller's keys -> index in the order of init: forward order, by custom
         self.shapes: Dict[Key, Shape] = {}  # of dense keys
+        self.sparse_shapes: Dict[Key, Shape] = {}  # of the others, as far as this worker made them
         self.initialised: Dict[Key, None] = {}  # the caller's keys that this book saw made
         self._numbers: Dict[Key, int] = {}
         self._made = 0
@@ -75,13 +78,15 @@ class KeyBook:
     def _note_kind(self, key: Key) -> None:
         self.texts = isinstance(key, str)
 
-    def add(self, key: Key, shape: Optional[Shape]) -> None:
-        """The caller has made a key; ``shape`` is None if it is not dense."""
+    def add(self, key: Key, shape: Optional[Shape], sparse: Optional[Shape] = None) -> None:
+        """The caller has made a key; ``shape`` is None if it is not dense, and ``sparse`` is then its shape, if that counts."""
         self.made(key)
         self.initialised[key] = None
         self.gradients.setdefault(key, len(self.gradients))
         if shape is not None:
             self.shapes[key] = shape
+        elif sparse is not None:
+            self.sparse_shapes[key] = sparse
 
     @property
     def count(self) -> int:

@@ -15,7 +15,7 @@ from mxnet.kvstore import KVStore
 from ..errors import KVStoreError
 from ..monitoring.timeline import wanted
 from ..policies import OFF
-from .arguments import KVStoreTypeError, as_list, check_lists, check_transfer, checked_priority, fit, grouped
+from .arguments import KVStoreTypeError, as_list, check_lists, check_transfer, checked_priority, fit, grouped, of_another_type
 from .keys import Key
 from .lifecycle import deferred_signals
 from .parameters import Parameter
@@ -107,7 +107,7 @@ class ScheduledKVStore(WrappedStore):
 
     def pull(self, key: Any, out: Any = None, priority: int = 0, ignore_sparse: bool = True) -> None:
         """As :meth:`mxnet.kvstore.KVStore.pull`. The wrapped store pulls into the array that it sent last, so the engine orders the pull
-        after the push.
+        after the push. Values are converted for arrays of another type.
 
         Raises KVStoreError, before anything is sent, if an argument is wrong or the key was not initialised.
         """
@@ -126,6 +126,9 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets)
         else:
             check_transfer(self._keys, key, None, out)
+        if of_another_type(self._keys, key, out):
+            self._pull_converted(key, out, priority, ignore_sparse)
+            return
         sliced, group_of = self._path.layout.slices, self._path.layout.group_of
         if not (sliced or group_of or self._path.traced):
             with self._in_store():
@@ -155,6 +158,21 @@ class ScheduledKVStore(WrappedStore):
         for target in as_list(out):
             parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)
+
+    def _pull_converted(self, key: Any, out: Any, priority: int, ignore_sparse: bool) -> None:
+        """Pull into arrays of other types by way of one of the key's own: before a key's first push, MXNet takes what a server sends for
+        values of the type of the array, which ends the process."""
+        for name, targets in zip(key, out) if isinstance(key, (list, tuple)) else [(key, out)]:
+            shape = self._keys.shapes.get(name)
+            if shape is None or not of_another_type(self._keys, name, targets):
+                self.pull(name, targets, priority, ignore_sparse)
+                continue
+            value = mx.nd.empty(shape.shape, dtype=shape.dtype)
+            self.pull(name, value, priority, ignore_sparse)
+            with mx.autograd.pause():
+                for target in as_list(targets):
+                    if target.stype == "default":  # MXNet pulls nothing into others
+                        value.copyto(target)
 
     def _pack_and_send(
         self, parameter: Parameter, sources: List[mx.nd.NDArray], targets: Optional[List[int]], iteration: int, priority: int

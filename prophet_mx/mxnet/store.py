@@ -171,9 +171,10 @@ class WrappedStore(OwnedStore):
             )
 
     def row_sparse_pull(self, key: Any, out: Any = None, priority: int = 0, row_ids: Any = None) -> None:
-        """As :meth:`mxnet.kvstore.KVStore.row_sparse_pull`; KVStoreError, before anything is sent, if a key is dense."""
+        """As :meth:`mxnet.kvstore.KVStore.row_sparse_pull`; KVStoreError, before anything is sent, if a key is dense, or an array is not
+        like its key."""
         if self._path is not None:
-            check_rows(self._keys, key)
+            check_rows(self._keys, key, out)
         with self._in_store():
             super().row_sparse_pull(key, out, priority, row_ids)
 
@@ -201,7 +202,8 @@ class WrappedStore(OwnedStore):
         self._keys.calls += 1
         for name, arrays in zip(key, value) if isinstance(key, (list, tuple)) else [(key, value)]:
             array = as_list(arrays)[0]
-            self._keys.add(name, shape_of(array) if array.stype == "default" else None)
+            shape = shape_of(array)
+            self._keys.add(name, shape if array.stype == "default" else None, shape)
             if array.grad is not None:
                 self._trained.add(name)
             if self._mode is Mode.UNMET and self.rank == 0 and array.stype == "default" and array.context.device_type.startswith("cpu"):

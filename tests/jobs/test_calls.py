@@ -236,3 +236,69 @@ def test_what_the_first_push_reads_from_servers_changes_no_array_that_a_key_was_
     job = run_cluster(CHANGED, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit", "PROPHET_GROUPS": groups})
     kept = sorted(line for worker in job.workers for line in worker.output.splitlines() if line.startswith("kept"))
     assert kept == [f"kept {rank} {[[7.0 + rank]] * 4} [[2.0]]" for rank in range(2)], job.logs()
+
+
+TYPES = """
+import sys
+import mxnet as mx
+import numpy as np
+from prophet_mx import KVStoreError, ScheduledKVStore
+
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+sizes = {"small": 20, "other": 30, "sliced": 3000}
+sparse = mx.nd.sparse.row_sparse_array(mx.nd.ones((50, 4)))
+ones = [mx.nd.ones((size,)) for size in sizes.values()]
+
+def refused(*calls):
+    for call in calls:
+        try:
+            call()
+            print("taken")
+        except KVStoreError as error:
+            print("refused", isinstance(error, mx.MXNetError), error)
+
+def other(kind, shape=(50, 4)):
+    return mx.nd.sparse.zeros("row_sparse", shape, dtype=kind)
+
+half, wide = ([mx.nd.zeros((size,), dtype=kind) for size in sizes.values()] for kind in ("float16", "float64"))
+kv.init("rows", sparse)
+kv.init(list(sizes)[:2], ones[:2])
+refused(lambda: kv.broadcast("sliced", ones[2], out=half[2]), lambda: kv.broadcast("sliced", ones[2], out=[ones[2], half[2]]))
+kv.init("sliced", ones[2])
+rows = mx.nd.array([1, 2], dtype="int64")
+out = other("float32")
+for step in range(3):
+    for key, array in zip(sizes, half):
+        kv.pull(key, out=array)
+    kv.pull(list(sizes), out=[[a, b] for a, b in zip(half, wide)])
+    print("pulled", [sorted({*a.asnumpy().tolist(), *b.asnumpy().tolist()}) for a, b in zip(half, wide)])
+    refused(
+        lambda: kv.pull("small", out=mx.nd.zeros((21,), dtype="float16")),
+        lambda: kv.pull("sliced", out=mx.nd.zeros((300, 10))),
+        lambda: kv.pushpull("small", ones[0], out=half[0]),
+        lambda: kv.pushpull("sliced", half[2], out=half[2]),
+        lambda: kv.row_sparse_pull("rows", out=other("float16"), row_ids=rows),
+        lambda: kv.row_sparse_pull("rows", out=other("float32", (51, 4)), row_ids=rows),
+        lambda: kv.row_sparse_pull(["rows"], out=[mx.nd.zeros((50, 4))], row_ids=[rows]),
+        lambda: kv.push("rows", other("float32", (51, 4))),
+        lambda: kv.push("rows", other("float16")),
+    )
+    kv.row_sparse_pull("rows", out=out, row_ids=rows)
+    print("rows", out.data.asnumpy().sum())
+    kv.pushpull(list(sizes), [array * (step + 2) for array in ones], out=[mx.nd.zeros((size,)) for size in sizes.values()])
+    kv.push("rows", sparse)
+mx.nd.waitall()
+"""
+
+
+def test_a_pull_converts_to_another_type_and_what_would_end_the_process_is_refused():
+    """Before the first push and after it: MXNet takes what a server sends for values of the array's type, and the process ends. Afterwards
+    plain dist_sync converts."""
+    job = run_cluster(TYPES, 2, 1, env={"PROPHET_BANDWIDTH": "1Gbit"})
+    for worker in job.workers:
+        lines = worker.output.splitlines()
+        assert [line for line in lines if line.startswith("pulled")] == [f"pulled [[{v}], [{v}], [{v}]]" for v in (1.0, 4.0, 6.0)], (
+            job.logs()
+        )
+        assert [line for line in lines if line.startswith("rows")] == ["rows 8.0", "rows 16.0", "rows 16.0"], job.logs()
+        assert sum(line.startswith("refused True key") for line in lines) == 2 + 3 * 9 and "taken" not in lines, job.logs()
