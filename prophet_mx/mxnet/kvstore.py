@@ -7,9 +7,12 @@ Contract: like MXNet's own stores, a ScheduledKVStore is called from one thread.
 in MXNet as well (init, broadcast, set_optimizer) and the first push to a synchronous store, at which all workers meet, scheduled or not.
 """
 
+import logging
+import sys
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 import mxnet as mx
+from mxnet.gluon import Trainer
 from mxnet.kvstore import KVStore
 
 from ..errors import KVStoreError
@@ -20,6 +23,10 @@ from .keys import Key
 from .lifecycle import deferred_signals
 from .parameters import Parameter
 from .store import Mode, WrappedStore
+
+logger = logging.getLogger("prophet_mx")
+
+STALE_LOOKS = 4  # iterations whose pushes look whether Trainer.step was told to ignore stale gradients
 
 
 class ScheduledKVStore(WrappedStore):
@@ -50,6 +57,7 @@ class ScheduledKVStore(WrappedStore):
 
     def __init__(self, kv: KVStore, **settings: Any) -> None:
         super().__init__(kv, settings)
+        self._stale_told = self.rank != 0  # whether the log says that stale gradients are pushed, or another worker's does
         self._sending: Optional[Tuple[Any, ...]] = None  # while _pack_and_send() runs: its arguments
 
     # -- the scheduled path --------------------------------------------------------------------------------------------------
@@ -77,10 +85,26 @@ class ScheduledKVStore(WrappedStore):
         sources = as_list(value)
         targets = sources if out is None else as_list(out)
         iteration = path.next_iteration(parameter)
+        if iteration < STALE_LOOKS and not self._stale_told and out is not None and len(sources) == 1:
+            self._look_for_stale(sources[0])
         if len(sources) == 1 and len(targets) == 1:
             parameter.native.pushpull(sources[0].handle.value, targets[0].handle.value, iteration, priority)
             return
         self._pack_and_send(parameter, sources, [target.handle.value for target in targets], iteration, priority)
+
+    def _look_for_stale(self, gradient: mx.nd.NDArray) -> None:
+        """Log once if the caller is a Trainer that pushes gradients which no backward has written, and plain dist_sync would push something
+        else: where a worker has one CPU device, a pull leaves the value in the gradient's array."""
+        if not gradient.context.device_type.startswith("cpu"):
+            return
+        frame = sys._getframe(2)  # of the Trainer's method that calls the store
+        step = frame.f_back if isinstance(frame.f_locals.get("self"), Trainer) else None
+        if step is not None and step.f_locals.get("ignore_stale_grad"):
+            self._stale_told = True
+            logger.warning(
+                "Trainer.step(ignore_stale_grad=True): a parameter that an iteration does not use is updated with its last gradient once "
+                "more, as on GPUs. Plain dist_sync with one CPU device in each worker would take the parameter itself for its gradient"
+            )
 
     def push(self, key: Any, value: Any, priority: int = 0) -> None:
         """As :meth:`mxnet.kvstore.KVStore.push`, sent when the scheduler says so, whether it is pulled or not.

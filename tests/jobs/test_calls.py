@@ -122,8 +122,38 @@ def test_an_accumulated_gradient_is_kept_and_a_sparse_one_of_a_dense_parameter_r
     job = run_cluster(KEPT, 2, 1)
     for worker in job.workers:
         lines = [line for line in worker.output.splitlines() if line.startswith("gradient")]
+        assert "ignore_stale_grad" not in worker.output, job.logs()
         assert lines == ["gradient 2.0 weight -2.0", "gradient 4.0 weight -6.0", "gradient 6.0 weight -12.0"], job.logs()
         assert "refused True" in worker.output and "is row_sparse, the parameter is dense" in worker.output, job.logs()
+
+
+HEADS = """
+import logging
+import mxnet as mx
+from mxnet import autograd, gluon
+from prophet_mx import ScheduledKVStore
+
+logging.basicConfig(level=logging.INFO)
+kv = ScheduledKVStore(mx.kv.create("dist_sync"), unit=4000)
+heads = [gluon.Parameter(name, shape=(shape,), init=mx.init.Zero()) for name, shape in (("a", 3000), ("b", 3))]
+for head in heads:
+    head.initialize()
+trainer = gluon.Trainer(heads, "sgd", {"learning_rate": 0.5}, kvstore=kv)
+for step in range(4):
+    with autograd.record():
+        loss = (heads[step % 2].data() * (1 + step)).sum()
+    loss.backward()
+    trainer.step(1, ignore_stale_grad=True)
+mx.nd.waitall()
+print("heads", [sorted(set(head.data().asnumpy().tolist())) for head in heads])
+"""
+
+
+def test_a_parameter_that_an_iteration_does_not_use_gets_its_last_gradient_again_and_the_log_says_so_once():
+    """Of two workers: a has 1 + 1 + 3 + 3, b has 0 + 2 + 2 + 4. Plain dist_sync on one CPU device pushes the weight itself."""
+    job = run_cluster(HEADS, 2, 1)
+    assert all("heads [[-8.0], [-8.0]]" in worker.output for worker in job.workers), job.logs()
+    assert job.logs().count("Trainer.step(ignore_stale_grad=True): a parameter that an iteration does not use") == 1, job.logs()
 
 
 CHANGED_MIND = (
