@@ -23,6 +23,8 @@ PYTORCH_ONLY = {  # settings that have no effect with MXNet: what is allowed the
     "fallback": ("'auto'", ", as it has no effect with MXNet"),
     "clipping": ("'overlap'", ", as it has no effect with MXNet"),
 }
+SERVERS_ONLY = ("groups", "drain", "bandwidth", "message_cost", "window", "lead")  # settings of the traffic to servers: none with PyTorch
+PYTORCH_POLICIES = (policies.DEFAULT, policies.OFF)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 

@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from ..config import PREFIX, Config
+from ..config import PREFIX, PYTORCH_POLICIES, SERVERS_ONLY, Config
 from ..cuda import DRIVER, LIBRARIES, with_libraries
 from ..errors import ConfigError
 from ..machine import usable_cores
@@ -24,6 +24,7 @@ from ..policies import OFF
 from ..sizes import MIN_UNIT
 
 OK, WARNING, ERROR = "ok", "warning", "error"
+MXNET, PYTORCH = "mxnet", "torch"  # the frameworks, as they are imported
 PROBE_SECONDS = 120.0
 ROLES = ("scheduler", "server", "worker")
 BULK_NODES = 60  # operators in one bulk: MXNet's default is 15, ResNet-50's backward has about 200
@@ -31,6 +32,7 @@ SMALLEST_UNIT = MIN_UNIT // 4  # elements of 4 bytes
 CPU_THREADS = "MXNET_CPU_WORKER_NTHREADS"  # of the engine, 1 by default
 
 INSTALL = "pip install mxnet==1.9.1 'numpy<1.24'; for GPUs: mxnet-cu112==1.9.1"
+INSTALL_PYTORCH = "pip install 'torch>=2.1'"
 BUILD = "build prophet_mx again for this Python: pip install --force-reinstall --no-deps ."
 PROBE = "prophet_mx.mxnet.probe"  # run, never imported: nothing here needs MXNet
 
@@ -47,12 +49,13 @@ class Finding(NamedTuple):
 @dataclass(frozen=True)
 class Environment:
     """What is looked at: the environment that the job's processes would have, the scheduler's address, and how many workers and servers
-    run on this machine, where that is known."""
+    run on this machine, where that is known. ``frameworks`` are those that the job may use."""
 
     environ: Mapping[str, str]
     scheduler: Optional[Tuple[str, int]] = None
     workers: Optional[int] = None
     servers: Optional[int] = None
+    frameworks: Tuple[str, ...] = (MXNET,)
 
     def number(self, name: str) -> Optional[int]:
         """A variable as a whole number; None if it is not set or is not one."""
@@ -66,6 +69,9 @@ def check_python(job: Environment) -> Iterator[Finding]:
     version = ".".join(map(str, sys.version_info[:3]))
     if (3, 8) <= sys.version_info[:2] <= (3, 11):
         yield Finding("python", OK, version)
+    elif PYTORCH in job.frameworks and sys.version_info[:2] >= (3, 8):
+        also = f"{version}, for PyTorch; MXNet 1.9.1 needs 3.8 to 3.11"
+        yield Finding("python", OK, also if MXNET in job.frameworks else version)
     else:
         yield Finding("python", ERROR, f"{version} cannot run MXNet 1.9.1", "use Python 3.8 to 3.11")
 
@@ -96,11 +102,10 @@ def probe_mxnet(environ: Mapping[str, str]) -> Dict[str, Any]:
 
 def check_mxnet(job: Environment) -> Iterator[Finding]:
     if find_spec("mxnet") is None:
-        yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
-        try:
-            from .. import _core  # noqa: F401
-        except ImportError as error:
-            yield Finding("core", ERROR, f"the compiled module does not work: {error}", BUILD)
+        if PYTORCH in job.frameworks and find_spec("torch") is None:
+            yield Finding("mxnet", ERROR, "neither MXNet 1.9.1 nor PyTorch is installed", f"{INSTALL}; for PyTorch: {INSTALL_PYTORCH}")
+        else:
+            yield Finding("mxnet", ERROR, "MXNet 1.9.1 is not installed", INSTALL)
         return
     found = probe_mxnet(job.environ)
     numpy = found.get("numpy", "")
@@ -131,6 +136,26 @@ def check_mxnet(job: Environment) -> Iterator[Finding]:
         yield Finding("core", ERROR, f"the compiled module does not work: {found['core_error']}", BUILD)
     else:
         yield Finding("core", OK, "the compiled module works with this MXNet")
+
+
+def check_core(job: Environment) -> Iterator[Finding]:
+    """Whether it can be imported. :func:`check_mxnet` says whether it works with MXNet."""
+    if MXNET in job.frameworks and find_spec("mxnet") is not None:
+        return
+    error = core_error()
+    if error is None:
+        yield Finding("core", OK, "the compiled module can be imported")
+    else:
+        yield Finding("core", ERROR, f"the compiled module does not work: {error}", BUILD)
+
+
+def core_error() -> Optional[str]:
+    """Why the compiled module cannot be imported; None if it can."""
+    try:
+        from .. import _core  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None
 
 
 def check_engine_threads(job: Environment) -> Iterator[Finding]:
@@ -212,6 +237,8 @@ def check_settings(job: Environment) -> Iterator[Finding]:
         except ConfigError as error:
             what, _, allowed = str(error).partition("; allowed: ")
             wrong.append(Finding("settings", ERROR, what, f"allowed: {allowed}"))
+        else:
+            wrong += _not_for(job, name)
     if job.environ.get(PREFIX + "METRICS_PORT", "auto").strip().lower() not in ("", "auto") and find_spec("prometheus_client") is None:
         wrong.append(
             Finding("settings", ERROR, f"{PREFIX}METRICS_PORT needs the package prometheus_client", "pip install 'prometheus_client>=0.14'")
@@ -226,9 +253,22 @@ def check_settings(job: Environment) -> Iterator[Finding]:
         yield Finding("settings", OK, ", ".join(f"{name}={job.environ[name]}" for name in mine) or "all at their defaults")
 
 
+def _not_for(job: Environment, name: str) -> Iterator[Finding]:
+    """Whether a setting has no effect, or this value none, in a job of PyTorch."""
+    if MXNET in job.frameworks or not job.environ[name].strip():
+        return
+    found = f"{name}={job.environ[name]} is not allowed for PyTorch"
+    if name[len(PREFIX) :].lower() in SERVERS_ONLY:
+        yield Finding("settings", ERROR, f"{found}, where it has no effect", f"unset {name}")
+    elif name == PREFIX + "POLICY" and job.environ[name].strip().lower() not in PYTORCH_POLICIES:
+        yield Finding("settings", ERROR, found, f"allowed: one of {', '.join(PYTORCH_POLICIES)}")
+
+
 def check_files(job: Environment) -> Iterator[Finding]:
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     processes = (job.number("DMLC_NUM_WORKER") or 1) + (job.number("DMLC_NUM_SERVER") or 1)
+    if MXNET not in job.frameworks or of_torchrun(job):
+        processes = job.number("WORLD_SIZE") or 1
     needed = 256 + 4 * processes  # two connections to and from every process, and the program's own files
     if soft == resource.RLIM_INFINITY or soft >= needed:
         yield Finding("open_files", OK, f"limit {'none' if soft == resource.RLIM_INFINITY else soft}")
@@ -260,8 +300,17 @@ def check_job(job: Environment) -> Iterator[Finding]:
         )
 
 
+def of_torchrun(job: Environment) -> bool:
+    """Whether this is the environment of a process that torchrun, or what does as it does, has started."""
+    return PYTORCH in job.frameworks and job.number("LOCAL_WORLD_SIZE") is not None
+
+
 def processes_here(job: Environment) -> Tuple[int, int]:
-    """How many workers and servers run on this machine: as asked, or all of a job on this machine alone, or one of each."""
+    """How many workers and servers run on this machine: as asked, or all of a job on this machine alone, or one of each. With PyTorch there
+    are no servers."""
+    if MXNET not in job.frameworks or of_torchrun(job):
+        here = max(job.number("LOCAL_WORLD_SIZE") or 1, 1)
+        return (here if job.workers is None else job.workers), job.servers or 0
     alone = job.environ.get("DMLC_PS_ROOT_URI", "").startswith("127.")
     workers, servers = ((job.number(name) if alone else None) for name in ("DMLC_NUM_WORKER", "DMLC_NUM_SERVER"))
     return (
@@ -274,7 +323,8 @@ def check_cores(job: Environment, cores: Optional[int] = None) -> Iterator[Findi
     """Whether each process has a core, and whether the workers' threads have. ``cores`` is what :func:`usable_cores` gives."""
     cores = usable_cores() if cores is None else cores
     workers, servers = processes_here(job)
-    shared = f"{cores} core(s) for {workers} worker(s) and {servers} server(s)"
+    without = servers == 0 and (MXNET not in job.frameworks or of_torchrun(job))
+    shared = f"{cores} core(s) for {workers} worker(s)" + ("" if without else f" and {servers} server(s)")
     if workers + servers > cores:
         what = f"{shared}: the processes would wait for one another"
         yield Finding("cores", WARNING, what, "start fewer of them on this machine, or use more machines")
@@ -287,4 +337,5 @@ def check_cores(job: Environment, cores: Optional[int] = None) -> Iterator[Findi
         yield Finding("threads", WARNING, what, f"set OMP_NUM_THREADS={share}")
     elif threads is not None and threads > share:
         found = f"OMP_NUM_THREADS={threads}: {workers} worker(s) start more threads than {cores} core(s) can run"
-        yield Finding("threads", WARNING, found, f"set OMP_NUM_THREADS={share}, or unset it and start the job with prophet-mx launch")
+        launcher = "torchrun" if without else "prophet-mx launch"
+        yield Finding("threads", WARNING, found, f"set OMP_NUM_THREADS={share}, or unset it and start the job with {launcher}")

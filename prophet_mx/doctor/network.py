@@ -106,30 +106,33 @@ def check_link(job: Environment, found: Optional[List[Tuple[str, str]]] = None, 
     """How fast the link of the job's interface is. ``found`` is what :func:`interfaces` gives."""
     found = interfaces() if found is None else found
     name = used_interface(job.environ, found)
-    if name is None:
-        return
+    if name is not None:
+        yield speed_of(name, job, found, "DMLC_INTERFACE", folder)
+
+
+def speed_of(
+    name: str, job: Environment, found: Sequence[Tuple[str, str]], variable: str, folder: Path = NETWORK, check: str = "link"
+) -> Finding:
+    """How fast the link of this interface is. ``variable`` would name another one."""
     if name == "lo":
-        yield Finding("link", OK, "loopback, as fast as memory")
-        return
+        return Finding(check, OK, "loopback, as fast as memory")
     speeds = {other: speed for other in [name, *(other for other, _ in found)] for speed in [link_speed(other, folder)] if speed}
     speed = speeds.get(name)
     if speed is None:
-        yield Finding("link", OK, f"{name}; the kernel does not know its speed, as in many virtual machines")
-        return
+        return Finding(check, OK, f"{name}; the kernel does not know its speed, as in many virtual machines")
     shown, fastest = f"{name} runs at {format_rate(speed)}", max(speeds, key=lambda other: speeds[other])
     asked = _bandwidth(job.environ)
     if speeds[fastest] > speed:
         what = f"{shown}, {fastest} at {format_rate(speeds[fastest])}"
-        yield Finding("link", WARNING, what, f"set DMLC_INTERFACE={fastest} if it leads to the other machines")
-    elif speed < SLOW_LINK:
-        yield Finding(
-            "link", WARNING, shown, f"check the cable and the switch port, which may have negotiated less than {format_rate(SLOW_LINK)}"
+        return Finding(check, WARNING, what, f"set {variable}={fastest} if it leads to the other machines")
+    if speed < SLOW_LINK:
+        return Finding(
+            check, WARNING, shown, f"check the cable and the switch port, which may have negotiated less than {format_rate(SLOW_LINK)}"
         )
-    elif asked is not None and asked > speed:
+    if asked is not None and asked > speed:
         what = f"{shown}, below {PREFIX}BANDWIDTH={format_rate(asked)}"
-        yield Finding("link", WARNING, what, f"unset {PREFIX}BANDWIDTH: the rate is then measured")
-    else:
-        yield Finding("link", OK, shown)
+        return Finding(check, WARNING, what, f"unset {PREFIX}BANDWIDTH: the rate is then measured")
+    return Finding(check, OK, shown)
 
 
 def _bandwidth(environ: Mapping[str, str]) -> Optional[float]:
@@ -141,7 +144,7 @@ def _bandwidth(environ: Mapping[str, str]) -> Optional[float]:
         return None
 
 
-def _leading_to(scheduler: Optional[Tuple[str, int]], found: List[Tuple[str, str]]) -> Optional[str]:
+def _leading_to(scheduler: Optional[Tuple[str, int]], found: Sequence[Tuple[str, str]]) -> Optional[str]:
     address = address_towards(*scheduler) if scheduler else None
     return next((name for name, own in found if own == address), None)
 
@@ -162,7 +165,7 @@ def check_scheduler(job: Environment) -> Iterator[Finding]:
     if local and low <= port <= high:
         what = f"port {port} is in the range {low} to {high} of outgoing connections: any of them may take it"
         yield Finding("scheduler", WARNING, what, f"choose a port below {low}")
-    answers = _connect(address, port)
+    answers = why_not_connected(address, port)
     if answers is None:
         yield Finding(
             "scheduler",
@@ -178,21 +181,21 @@ def check_scheduler(job: Environment) -> Iterator[Finding]:
         yield no_answer(f"{host}:{port}", answers)
 
 
-def no_answer(scheduler: str, reason: str) -> Finding:
-    """What to do about a scheduler on another machine that does not answer."""
+def no_answer(address: str, reason: str, who: str = "scheduler", check: str = "scheduler") -> Finding:
+    """What to do about a scheduler on another machine, or ``who`` is awaited there, that does not answer."""
     refused = "refused" in reason
     return Finding(
-        "scheduler",
+        check,
         WARNING if refused else ERROR,
-        f"{scheduler} does not answer ({reason})",
-        "start the scheduler first" if refused else "open the port in the firewalls between the machines",
+        f"{address} does not answer ({reason})",
+        f"start the {who} first" if refused else "open the port in the firewalls between the machines",
     )
 
 
-def _connect(address: str, port: int) -> Optional[str]:
+def why_not_connected(address: str, port: int, seconds: float = CONNECT_SECONDS) -> Optional[str]:
     """Why a connection fails, or None."""
     try:
-        with socket.create_connection((address, port), CONNECT_SECONDS):
+        with socket.create_connection((address, port), seconds):
             return None
     except ConnectionRefusedError:
         return "refused"

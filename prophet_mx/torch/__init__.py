@@ -8,6 +8,8 @@ from ..errors import MissingPackageError
 try:
     import torch  # noqa: F401
 except ImportError as error:
+    if error.name != "torch":  # it is installed, and cannot be loaded
+        raise
     raise MissingPackageError("prophet_mx.torch needs PyTorch: pip install 'torch>=2.1'") from error
 
 from .monitor import Stats

@@ -8,13 +8,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ..config import PREFIX, Config, shown
+from ..config import PREFIX, PYTORCH_POLICIES, SERVERS_ONLY, Config, shown
 from ..errors import CollectiveError, ConfigError, not_allowed
-from ..policies import DEFAULT, OFF
+from ..policies import OFF
 from .guards import is_tracked
 from .strategies import ANY_ORDER
-
-POLICIES = (DEFAULT, OFF)
 
 # Optimizers whose step treats each parameter by itself: those of torch.optim, and others by module and name, as their sources show.
 LAZY = frozenset(
@@ -37,19 +35,16 @@ WRAPPERS = {
     "LightningOptimizer": "the optimizer that configure_optimizers() makes, or Trainer(strategy=ScheduledStrategy())",
 }
 
-# Settings of the traffic to servers, of which there are none here.
-WITHOUT_MEANING = ("groups", "drain", "bandwidth", "message_cost", "window", "lead")
-
 
 def check_settings(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Raise ConfigError if a keyword or a ``PROPHET_`` variable is given that would have no effect here."""
-    given = {name: value for name, value in settings.items() if name in WITHOUT_MEANING}
-    for name in WITHOUT_MEANING:
+    given = {name: value for name, value in settings.items() if name in SERVERS_ONLY}
+    for name in SERVERS_ONLY:
         text = environ.get(PREFIX + name.upper(), "").strip()
         if text and name not in given:
             given[PREFIX + name.upper()] = text
     for name, value in given.items():
-        allowed = ", ".join(field.name for field in fields(Config) if field.name not in WITHOUT_MEANING)
+        allowed = ", ".join(field.name for field in fields(Config) if field.name not in SERVERS_ONLY)
         raise ConfigError(f"{name}={shown(value)} is not allowed for PyTorch, where it has no effect; the settings there are {allowed}")
 
 
@@ -83,8 +78,8 @@ def step_without_hooks(kind: type) -> Any:
 
 def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
     """Raise ConfigError if this model, optimizer or setting cannot be scheduled."""
-    if config.policy not in POLICIES:
-        raise ConfigError(not_allowed(f"policy={config.policy!r}", f"one of {', '.join(POLICIES)}", " for PyTorch"))
+    if config.policy not in PYTORCH_POLICIES:
+        raise ConfigError(not_allowed(f"policy={config.policy!r}", f"one of {', '.join(PYTORCH_POLICIES)}", " for PyTorch"))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if not isinstance(optimizer, torch.optim.Optimizer):

@@ -65,7 +65,8 @@ def test_doctor_names_what_is_missing_in_one_line_and_goes_on(python):
     done = python("-m", "prophet_mx", "doctor")
     assert done.returncode == 1 and not done.stderr
     [line] = [line for line in done.stdout.splitlines() if line.startswith("error")]
-    assert line.split()[1] == "mxnet" and "MXNet 1.9.1 is not installed: pip install mxnet==1.9.1" in line
+    assert line.split()[1] == "mxnet" and "neither MXNet 1.9.1 nor PyTorch is installed: pip install mxnet==1.9.1" in line
+    assert "for PyTorch: pip install 'torch>=2.1'" in line
     assert [line for line in done.stdout.splitlines() if line.split()[:2] == ["ok", "tcp_info"]]
 
 
