@@ -225,6 +225,8 @@ class Learner:
         """At the end of ``step()``, or when forward begins, if the program has left out that ``step()``. Ranks count rounds, which are the
         same on all of them. They need not be alike in steps."""
         if self._counted == self._exchange.rounds.number:
+            if self._exchange.recording:  # another optimizer of the model has stepped
+                self._exchange.synchronize()
             return
         self._counted = self._exchange.rounds.number
         if self._exchange.recording:

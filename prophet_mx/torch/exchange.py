@@ -22,7 +22,7 @@ logger = logging.getLogger("prophet_mx")
 
 
 class Exchange:
-    """The state of all parameters of one optimizer. Everything but :meth:`_summed` runs in the user's threads.
+    """The state of all parameters of one model. Everything but :meth:`_summed` runs in the user's threads.
 
     Parameters
     ----------
@@ -254,16 +254,18 @@ class Exchange:
             self.expose(tracked)
         self.rounds.await_sum(tracked)
 
-    def gather(self) -> bool:
-        """Return when all sums are there, in the parameters' own ``grad``, and the parameters are plain. False if none has a gradient."""
+    def gather(self, mine: Sequence[Tracked]) -> bool:
+        """Return when the sums of these parameters are there, in their own ``grad``, and they are plain. False if none has a gradient."""
         self.waiting.check()
         self.end_round()
-        for tracked in self.tracked:
-            if tracked.group is not None and tracked.stage == SUMMING:
+        for tracked in mine:
+            if tracked.stage == STEPPING:
+                self.release(tracked)
+            elif tracked.stage == SUMMING:
                 if tracked.hidden:
                     self.expose(tracked)
                 tracked.settle()
-        return any(tracked.param.grad is not None for tracked in self.tracked if tracked.group is not None)
+        return any(tracked.param.grad is not None for tracked in mine)
 
     def under_way(self) -> bool:
         """Whether collectives have been started, or updates asked for, that are not done."""
@@ -304,8 +306,8 @@ class Exchange:
 
     # -- step and zero_grad ------------------------------------------------------------------------------------------------
 
-    def step(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Ask for the updates of all parameters that have a gradient; they happen as their sums arrive. False if none has one.
+    def step(self, optimizer: torch.optim.Optimizer, mine: Sequence[Tracked]) -> bool:
+        """Ask for the updates of the optimizer's parameters that have a gradient; they happen as their sums arrive. False if none has one.
 
         Those by a tensor that the program has used are done on return, as it may write there. If the program has waited for all sums, all
         are done here: no thread takes over, and parameters are plain.
@@ -313,18 +315,15 @@ class Exchange:
         self.waiting.check()
         self.end_round()
         self.habits.step_begins(self.tracked)
-        self.stepped_here = not self.recording and all_read(self.tracked) and self._streams is None and not self.under_way()
+        self.stepped_here = not self.recording and all_read(mine) and self._streams is None and not self.under_way()
         if self.stepped_here:
-            self.release_all()
-            found = self.gather()
+            found = self.gather(mine)
             with plainly():
                 refusals.step_without_hooks(type(optimizer))(optimizer)
             return found
         update = Update(optimizer, None if self._streams is None else self._streams.marks())
         members: List[Tuple[Tracked, torch.Tensor]] = []
-        for tracked in self.tracked:
-            if tracked.group is None:
-                continue
+        for tracked in mine:
             gradient = self._gradient_for_step(tracked)
             if gradient is not None:
                 members.append((tracked, gradient))
@@ -356,10 +355,9 @@ class Exchange:
         with self.waiting.condition:
             tracked.clear()
 
-    def zero_grad(self, set_to_none: bool) -> None:
-        """As of an optimizer, without waiting for updates."""
+    def zero_grad(self, mine: Sequence[Tracked], set_to_none: bool) -> None:
+        """As of an optimizer of these parameters, without waiting for updates."""
         self.end_round()
-        mine = [tracked for tracked in self.tracked if tracked.group is not None]
         if set_to_none:
             with self.waiting.condition:
                 for tracked in mine:

@@ -95,6 +95,7 @@ class Model:
         # The buffers and their versions when they were those of rank 0; None where that is always so, and where it has been said that it is
         # not.
         self._seen: Optional[List[Tuple[torch.Tensor, int]]] = [] if self._buffers and dist.get_rank(group) else None
+        self.begun = False  # a training's forward has begun since it was last asked
         self.called = False  # a training's forward went through the DistributedDataParallel since the last step()
         self._synchronizing = True  # not within no_sync
         self._synchronized = True  # the forward before this one was to be synchronised
@@ -187,6 +188,7 @@ class Model:
             self._looked_within = True
             refusals.refuse_within(self._model)
         synchronized, self._synchronized = self._synchronized, self._synchronizing
+        self.begun = True
         self._begin()
         if self._buffers and self._model.training and synchronized:
             self._broadcast_buffers()
@@ -224,7 +226,7 @@ class Model:
         wanted = self._wrapped.synchronizing() and self._synchronizing
         self._wrapped.ddp.require_forward_param_sync = self._synchronized
         self._synchronized = training and wanted
-        self.called = self.called or training
+        self.called, self.begun = self.called or training, self.begun or training
         if self._exchange.paused:
             self._unscheduled.look_for_unfrozen()
             self._wrapped.reduce(wanted)

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..config import PREFIX, PYTORCH_POLICIES, SERVERS_ONLY, Config, shown
 from ..errors import CollectiveError, ConfigError, not_allowed
 from ..policies import OFF
-from .guards import is_tracked
+from .guards import GuardedParameter, is_tracked
 from .strategies import ANY_ORDER
 
 # Optimizers whose step treats each parameter by itself: those of torch.optim, and others by module and name, as their sources show.
@@ -76,14 +76,17 @@ def step_without_hooks(kind: type) -> Any:
     return step
 
 
-def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
-    """Raise ConfigError if this model, optimizer or setting cannot be scheduled."""
+def check(
+    model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config, again: bool = False
+) -> None:
+    """Raise ConfigError if this model, optimizer or setting cannot be scheduled. ``again``: the model is, with another optimizer."""
     if config.policy not in PYTORCH_POLICIES:
         raise ConfigError(not_allowed(f"policy={config.policy!r}", f"one of {', '.join(PYTORCH_POLICIES)}", " for PyTorch"))
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model is a {type(model).__name__}; allowed: a torch.nn.Module")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(f"optimizer is a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer")
+        several = ", each of several by itself, with the same model" if isinstance(optimizer, (list, tuple)) else ""
+        raise ConfigError(f"optimizer is a {type(optimizer).__name__}; allowed: a torch.optim.Optimizer{several}")
     for kind in type(optimizer).__mro__:
         if kind.__name__ in WRAPPERS:
             raise ConfigError(f"optimizer is a framework's {kind.__name__}; allowed: {WRAPPERS[kind.__name__]}")
@@ -93,7 +96,7 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
         )
     if not named:
         raise ConfigError("model has no parameter that requires a gradient")
-    _check_parameters(model, optimizer, named, config)
+    _check_parameters(model, optimizer, named, config, again)
     ddp = isinstance(model, DistributedDataParallel)
     if not (ddp and config.policy == OFF):
         _check_memory(model.module if ddp else model, named)
@@ -101,12 +104,17 @@ def check(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[
         check_ddp(model)
 
 
-def _check_parameters(model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config) -> None:
+def _check_parameters(
+    model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config, again: bool
+) -> None:
     mine = {id(param) for _, param in named}
     for name, param in named:
-        if is_tracked(param):
-            raise ConfigError(f"parameter {name!r} is already scheduled; allowed: one ScheduledOptimizer for a model, until it is closed")
-        if type(param) is not nn.Parameter:
+        if is_tracked(param) and not again:
+            raise ConfigError(
+                f"parameter {name!r} is already scheduled, with a model that has others; allowed: the same model for each of its "
+                "optimizers, until close()"
+            )
+        if not isinstance(param, GuardedParameter) and type(param) is not nn.Parameter:
             raise ConfigError(f"parameter {name!r} is a {type(param).__name__}; allowed: a plain torch.nn.Parameter")
         if param.layout is not torch.strided:
             raise ConfigError(f"parameter {name!r} is sparse; allowed: dense parameters")

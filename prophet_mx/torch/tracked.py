@@ -57,7 +57,7 @@ class Tracked:
     ----------
     param, name, index, bytes : the parameter, its name in the model, its place in ``model.parameters()``, and its size.
     urgency : 0 for the parameter that forward needs first.
-    group : index of its group in the optimizer; None if this optimizer does not have it.
+    group : index of its group in the optimizer that has it; None if none does.
     stage, slot : see the top of this module.
     strides : those that it had when the ScheduledOptimizer was made.
     view : of its range in the flat buffer, in the parameter's shape and strides. Written by the contributing thread, then by collectives.

@@ -20,13 +20,12 @@ LISTED = 3  # parameters in a message
 
 
 class Unscheduled:
-    """Looks at one optimizer's iterations. Called in the threads of ``step()`` and forward.
+    """Looks at one model's iterations. Called in the threads of ``step()`` and forward.
 
     Parameters
     ----------
-    optimizer, exchange : of the ScheduledOptimizer.
-    frozen : the model's parameters that are not trained, by name.
-    lazy : whether the optimizer runs as sums arrive.
+    exchange : of the model.
+    frozen : its parameters that are not trained, by name.
 
     Attributes
     ----------
@@ -34,36 +33,42 @@ class Unscheduled:
     unfrozen : whether a parameter of the optimizer was unfrozen that was frozen at the beginning.
     """
 
-    def __init__(self, optimizer: torch.optim.Optimizer, exchange: Exchange, frozen: List[Tuple[str, nn.Parameter]], lazy: bool) -> None:
-        self._exchange, self._lazy, self._kind = exchange, lazy, type(optimizer).__name__
-        self._optimizer, self._frozen, self.unfrozen = weakref.ref(optimizer), frozen, False
+    def __init__(self, exchange: Exchange, frozen: List[Tuple[str, nn.Parameter]]) -> None:
+        self._exchange, self._frozen, self.unfrozen = exchange, frozen, False
+        self._optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._gradients = self._weights = 0  # iterations in a row in which all of them were read too early
         self._stepped = False  # a step() whose updates the next forward could overlap with
         self.reasons: List[str] = []
         self._stepping = False
-        self._handles: List[Any] = [optimizer.register_step_pre_hook(_weakly_told(self))]
+        self._handles: List[Any] = []
+
+    def watch(self, optimizer: torch.optim.Optimizer) -> None:
+        """One of the user's optimizers of the model."""
+        self._optimizers.add(optimizer)
+        self._handles.append(optimizer.register_step_pre_hook(_weakly_told(self)))
 
     def _found(self, reason: str) -> None:
         if reason not in self.reasons:
             self.reasons.append(reason)
             logger.warning("%s", reason)
 
-    def step_begins(self) -> None:
-        """The program calls ``step()``."""
+    def step_begins(self, kind: str, lazy: bool, first: bool) -> None:
+        """The program calls ``step()`` of an optimizer of this class. ``lazy``: it runs as sums arrive; ``first``: in this iteration."""
         self.look_for_unfrozen()
         planned = not self._exchange.recording
-        if planned and not self._lazy:
+        if planned and not lazy:
             self._found(
-                f"{self._kind} is not known to treat each parameter by itself: it runs when all sums have arrived, and nothing overlaps "
+                f"{kind} is not known to treat each parameter by itself: it runs when all sums have arrived, and nothing overlaps "
                 "with the next forward"
             )
-        self._gradients = self._gradients + 1 if planned and self._lazy and all_read(self._exchange.tracked) else 0
-        if self._gradients == STREAK:
+        if first:
+            self._gradients = self._gradients + 1 if planned and lazy and all_read(self._exchange.tracked) else 0
+        if first and self._gradients == STREAK:
             self._found(
                 f"all gradients were read before step() in {STREAK} iterations in a row, as for clipping or by a GradScaler: each waits "
                 "there for all sums, and nothing overlaps with the next forward"
             )
-        self._stepped = planned and self._lazy
+        self._stepped = planned and lazy or self._stepped and not first
 
     @contextlib.contextmanager
     def within_step(self) -> Iterator[None]:
@@ -87,11 +92,11 @@ class Unscheduled:
                 "each waits there for all updates, and nothing overlaps with the forward"
             )
 
-    def stepped_directly(self) -> None:
-        """The user's optimizer runs its own ``step()``."""
+    def stepped_directly(self, kind: str) -> None:
+        """A user's optimizer of this class runs its own ``step()``."""
         if not self._stepping:
             self._found(
-                f"step() of the {self._kind} inside was called, and waits for all sums; after ScheduledOptimizer(model, optimizer) call "
+                f"step() of the {kind} inside was called, and waits for all sums; after ScheduledOptimizer(model, optimizer) call "
                 "only its own step()"
             )
 
@@ -102,8 +107,7 @@ class Unscheduled:
         if not found:
             return
         self._frozen = [(name, param) for name, param in self._frozen if not param.requires_grad]
-        optimizer = self._optimizer()
-        mine = {id(param) for group in optimizer.param_groups for param in group["params"]} if optimizer is not None else set()
+        mine = {id(param) for optimizer in self._optimizers for group in optimizer.param_groups for param in group["params"]}
         for _, param in found:
             if id(param) in mine:
                 self.unfrozen = True
@@ -116,7 +120,7 @@ class Unscheduled:
         )
 
     def close(self) -> None:
-        """The user's optimizer is its own again."""
+        """The user's optimizers are their own again."""
         for handle in self._handles:
             handle.remove()
 
@@ -129,9 +133,9 @@ def _drop(param: nn.Parameter) -> None:
 def _weakly_told(unscheduled: Unscheduled) -> Any:
     reference = weakref.ref(unscheduled)
 
-    def before_step(*_: Any) -> None:
+    def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         found = reference()
         if found is not None:
-            found.stepped_directly()
+            found.stepped_directly(type(optimizer).__name__)
 
     return before_step

@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from itertools import chain
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch.optim import optimizer as torch_optimizer
@@ -36,10 +36,27 @@ if isinstance(_foreach_types, list) and GuardedParameter not in _foreach_types:
 
 
 class Groups:
-    """Which parameter is in which group of the optimizer. ConfigError if the optimizer has one whose gradient is not reduced."""
+    """Which parameter is in which group of the optimizer.
 
-    def __init__(self, optimizer: torch.optim.Optimizer, tracked: Sequence[Tracked]) -> None:
-        self._optimizer, self._tracked = optimizer, tracked
+    Parameters
+    ----------
+    optimizer : the user's.
+    tracked : all parameters whose gradients are reduced.
+    others : those of the model's other optimizers.
+
+    Attributes
+    ----------
+    mine : the parameters that this optimizer has.
+
+    Raises
+    ------
+    ConfigError
+        the optimizer has a parameter whose gradient is not reduced, or that another one has.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, tracked: Sequence[Tracked], others: Iterable["Groups"]) -> None:
+        self._optimizer, self._tracked, self._others = optimizer, tracked, others
+        self.mine: List[Tracked] = []
         self.find()
 
     def changed(self) -> bool:
@@ -50,17 +67,28 @@ class Groups:
         """Look for each parameter. No update is under way: it uses the groups of its own ``step()``."""
         refusals.check_groups(self._optimizer)
         tracked = {id(each.param): each for each in self._tracked}
-        for each in self._tracked:
-            each.group = None
+        taken = {each.index for other in self._others if other is not self for each in other.mine}
+        places: Dict[int, int] = {}
         for index, group in enumerate(self._optimizer.param_groups):
             for param in group["params"]:
                 if id(param) in tracked:
-                    tracked[id(param)].group = index
+                    each = tracked[id(param)]
+                    if each.index in taken:
+                        raise ConfigError(
+                            f"parameter {each.name!r} is already scheduled, in another optimizer; allowed: each parameter in one "
+                            "optimizer, until close()"
+                        )
+                    places[each.index] = index
                 elif param.requires_grad:
                     raise ConfigError(
                         f"a parameter of shape {tuple(param.shape)} requires a gradient that is not reduced; allowed: parameters that "
                         "required one when the ScheduledOptimizer was created (close() it and create a new one)"
                     )
+        for each in self.mine:
+            each.group = None
+        self.mine = [each for each in self._tracked if each.index in places]
+        for each in self.mine:
+            each.group = places[each.index]
         self._found = self._identities()
 
     def _identities(self) -> List[List[int]]:

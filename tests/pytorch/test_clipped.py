@@ -564,7 +564,7 @@ def way_of_a_job(read, way, iterations=ITERATIONS, **options):
         backward(model, optimizer, batch)
         read(model)
         optimizer.step()
-    assert optimizer._learner.plan.way == way
+    assert optimizer._schedule.learner.plan.way == way
     optimizer.close()
 
 

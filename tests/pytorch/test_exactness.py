@@ -198,7 +198,7 @@ class Recorded(Scheduled):
     def keeping(self, make):
         def kept(*arguments):
             plan = make(*arguments)
-            self.plans.append((0 if not self.plans else self.optimizer._iteration, [unit.slices for unit in plan.units]))
+            self.plans.append((0 if not self.plans else self.optimizer._schedule.iteration, [unit.slices for unit in plan.units]))
             return plan
 
         return kept

@@ -211,6 +211,35 @@ def test_collectives_of_the_program_after_synchronize_have_an_order():
     assert {each.group for each in logs[0]} == {0, 1} and not [each for each in logs[0] if each.beside]
 
 
+def several():
+    """Two optimizers of one model, whose steps the ranks take in different orders; once there is no plan yet, and once there is."""
+    before, agreement.FIRST_LOOK = agreement.FIRST_LOOK, 4
+    group, model = ordered.begin(), net(True)
+    given = {"process_group": group, "warmup": WARMUP, "unit": UNIT}
+    both = [ScheduledOptimizer(model, torch.optim.SGD(part.parameters(), lr=0.1), **given) for part in (model[:2], model[2:])]
+    try:
+        for batch in training.batches(LOOK, 4, WIDTH):
+            both[1].zero_grad()
+            training.backward(model, both[0], batch)
+            for optimizer in both[:: -1 if dist.get_rank() else 1]:
+                time.sleep(LATE * dist.get_rank())
+                optimizer.step()
+        both[1].synchronize()
+        training.assert_same_on_all_ranks(model.parameters())
+        seen = both[1].stats()
+        assert seen["plans"] and seen["iterations"] == LOOK, seen
+    finally:
+        agreement.FIRST_LOOK = before
+        both[0].close()
+    return ordered.log.started
+
+
+def test_several_optimizers_of_a_model_have_one_order():
+    logs = logs_of(several)
+    check(logs)
+    assert {each.group for each in logs[0]} == {0, 1}
+
+
 def a_ddp():
     """The buffers of a scheduled DDP at an evaluation, and what an evaluation after closing it starts."""
     group = ordered.begin()

@@ -75,7 +75,7 @@ def test_the_time_out_is_that_of_the_process_group(given):
         model = DistributedDataParallel(model, process_group=group)
     options = {"group": {"process_group": group}, "setting": {"stall_abort": 41}}.get(given, {})
     optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
-    found = [each._get_backend(torch.device("cpu")) for each in optimizer._parts.groups]
+    found = [each._get_backend(torch.device("cpu")) for each in optimizer._schedule.parts.groups]
     if hasattr(found[0], "options"):  # an older PyTorch does not tell the time-out
         assert [each.options._timeout for each in found] == [timedelta(seconds=seconds)] * 2
     optimizer.close()

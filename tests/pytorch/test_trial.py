@@ -67,7 +67,7 @@ class Tried(ScheduledDDP):
 
     def wrap(self, model, optimizer, **ddp):
         wrapped = super().wrap(model, optimizer, **ddp)
-        held = self.optimizer._trial
+        held = self.optimizer._schedule.trial
         if held is not None:
             held._agreed = lambda mine: Times([2.0] * len(mine.ddp), [1.0 if self.faster else 3.0] * len(mine.ddp))
         return wrapped
