@@ -11,6 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Config
 from ..errors import ConfigError
+from .hooks import untraced
 from .strategies import AllReduce, CompressedAllReduce
 
 logger = logging.getLogger("prophet_mx")
@@ -100,6 +101,7 @@ class _Hook:
     owner: HookedDDP
     compress: Callable[..., "torch.futures.Future[torch.Tensor]"]
 
+    @untraced
     def run(self, group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """The mean of a bucket."""
         if self.owner.active:

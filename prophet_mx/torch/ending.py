@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from ..runtime import in_own_thread, start_thread
 from .exchange import Exchange
+from .hooks import untraced
 from .modules import Model
 from .monitor import Monitor
 from .passes import in_no_pass
@@ -77,6 +78,7 @@ class Parts(NamedTuple):
             each.unwatch()
 
 
+@untraced
 def dropped(parts: Parts) -> None:
     """Nobody has the optimizer any more: as close(), but for errors. In any thread, as the garbage collector runs there."""
     if in_own_thread():  # which cannot wait for itself
@@ -143,6 +145,7 @@ def _at_exit() -> None:
         each.finalizer.detach()
 
 
+@untraced
 def _before_fork() -> None:
     for exchange in list(_open):
         _hold(exchange)
@@ -163,11 +166,13 @@ def _not_done(exchange: Exchange) -> bool:
     return any(tracked.update is not None or between and tracked.unlanded for tracked in exchange.tracked)
 
 
+@untraced
 def _after_fork_here() -> None:
     while _forking:
         _forking.pop().waiting.condition.release()
 
 
+@untraced
 def _after_fork_in_child() -> None:
     _forking.clear()
     for exchange, each in list(_open.items()):

@@ -13,6 +13,7 @@ from . import refusals
 from .guards import plainly
 from .habits import Habits, all_read
 from .homes import Homes
+from .hooks import untraced
 from .passes import Passes, in_no_pass
 from .rounds import Channel, Rounds
 from .tracked import CLEARED, HIDDEN, IDLE, STEPPING, SUMMING, Tracked
@@ -107,6 +108,7 @@ class Exchange:
             self._settling = True
             torch.autograd.Variable._execution_engine.queue_callback(self._settle_kept)  # type: ignore[attr-defined]
 
+    @untraced  # as backward calls it
     def _settle_kept(self) -> None:
         """Backward is over: gradients of before it that the program still holds get the sums, as aliases of them are read unseen."""
         self._settling = False
@@ -170,8 +172,7 @@ class Exchange:
         self.uses.clear()
         self.homes.begin_forward()
         for tracked in self.unseen:
-            if tracked.stage == STEPPING:
-                self.release(tracked)
+            self.release(tracked)
 
     # -- waiting -----------------------------------------------------------------------------------------------------------
 
@@ -366,11 +367,10 @@ class Exchange:
         for tracked in mine:
             with self.waiting.condition:
                 later = tracked.zero_later()
-            if not later:
-                gradient: Any = tracked.param.grad
-                if gradient is not None:
-                    with plainly():
-                        gradient.zero_()
+            gradient: Any = None if later else tracked.param.grad
+            if gradient is not None:
+                with plainly():
+                    gradient.zero_()
 
     # -- the end -----------------------------------------------------------------------------------------------------------
 

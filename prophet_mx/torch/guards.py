@@ -20,6 +20,8 @@ import torch
 from torch import nn
 from torch.nn.utils import clip_grad
 
+from .hooks import untraced
+
 plainly = torch._C.DisableTorchFunctionSubclass  # a context in which guards do not act, for this thread
 
 
@@ -87,11 +89,11 @@ class GuardedParameter(nn.Parameter):
     """A parameter with a sum or an update under way."""
 
     @classmethod
+    @untraced
     def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.compiler.is_compiling():
-            return _run_uncompiled(func, args, kwargs or {})
         return _run(func, args, kwargs or {})
 
+    @untraced
     def __deepcopy__(self, memo: Dict[int, Any]) -> nn.Parameter:
         if id(self) not in memo:
             memo[id(self)] = nn.Parameter(self.data.clone(memory_format=torch.preserve_format), self.requires_grad)
@@ -103,9 +105,8 @@ class GuardedGradient(torch.Tensor):
     """A gradient in the flat buffer, also while its update is under way: most programs only compare it with None."""
 
     @classmethod
+    @untraced
     def __torch_function__(cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if torch.compiler.is_compiling():
-            return _run_uncompiled(func, args, kwargs or {})
         return _run(func, args, kwargs or {})
 
 
@@ -129,9 +130,6 @@ def _run(func: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         with plainly():  # the values are current, only gradients are under way
             return func(*args, **kwargs)
     return func(*args, **kwargs)
-
-
-_run_uncompiled = torch.compiler.disable(_run)
 
 
 def wait_for(values: Iterable[Any]) -> int:
@@ -173,8 +171,14 @@ def _await_gradients(args: Sequence[Any], kwargs: Dict[str, Any]) -> bool:
 
 
 def _read_grad(param: nn.Parameter, *_: Any) -> Optional[torch.Tensor]:
-    # Three calls up, as PyTorch hands the use of a parameter to __torch_function__ right where it happens.
-    return _watched[id(param)].read_grad(_clips_by_norm(sys._getframe(3)))
+    # PyTorch hands the use of a parameter to __torch_function__ right where it happens: below our calls and the one of ``untraced``.
+    frame: Any = sys._getframe(1)
+    while frame.f_globals is _OURS or frame.f_globals is _UNTRACED:
+        frame = frame.f_back
+    return _watched[id(param)].read_grad(_clips_by_norm(frame))
+
+
+_OURS, _UNTRACED = globals(), GuardedParameter.__torch_function__.__func__.__globals__  # type: ignore[attr-defined]
 
 
 _CLIPS = vars(clip_grad)  # clip_grad_norm_ is found by its module: programs and frameworks have it by several names

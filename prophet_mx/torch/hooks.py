@@ -1,7 +1,13 @@
-"""Hooks that run our code before a module's forward, or after a gradient: in copies, in pickles, and where torch.compile meets them."""
+"""Hooks that run our code before a module's forward, or after a gradient: in copies, in pickles, and where torch.compile meets them.
+
+Nothing of ours becomes a part of a graph. Where torch.compile traces a program's step as well, it would trace all Python code that is run
+meanwhile, also what PyTorch calls from C++ code: hooks, guards, callbacks. So whatever is called from outside is :func:`untraced`, and so
+is all that it calls. It is never made so where it is used, but once: that takes longer than the call.
+"""
 
 import functools
 import inspect
+import weakref
 from typing import Any, Callable, Dict, Tuple
 
 import torch
@@ -12,29 +18,53 @@ _REASON: Dict[str, Any] = {"reason": "with fullgraph=True, compile the model bef
 if "reason" not in inspect.signature(torch.compiler.disable).parameters:
     _REASON = {}
 
+untraced: Any = torch.compiler.disable  # what this decorates is run as it is, and breaks a graph
+
 
 class Hook:
     """A hook of a module. A copy or a pickle of the module has one that does nothing; where torch.compile meets one, the graph breaks."""
 
     def __init__(self, run: Callable[..., None]) -> None:
         self._run = run
-        self._run_uncompiled = torch.compiler.disable(run, **_REASON)
 
+    @untraced(**_REASON)
     def __call__(self, *arguments: Any) -> None:
-        if torch.compiler.is_compiling():
-            self._run_uncompiled(*arguments)
-        else:
-            self._run(*arguments)
+        self._run(*arguments)
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "Hook":
-        return Hook(_nothing)
+        return Hook(nothing)
 
     def __reduce__(self) -> Tuple[Any, ...]:
-        return Hook, (_nothing,)
+        return Hook, (nothing,)
 
 
-def _nothing(*_: Any) -> None:
-    pass
+def nothing(*_: Any) -> None:
+    """What a hook does that does nothing."""
+
+
+def after(wait: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:
+    """This method, after ``wait()``."""
+
+    @untraced
+    @functools.wraps(method)
+    def call(*arguments: Any, **named: Any) -> Any:
+        wait()
+        return method(*arguments, **named)
+
+    return call
+
+
+def weakly(method: Callable[[], None]) -> Callable[..., None]:
+    """Calls this method while its object lives, and does not keep it alive."""
+    reference = weakref.WeakMethod(method)
+
+    @untraced
+    def call(*_: Any) -> None:
+        found = reference()
+        if found is not None:
+            found()
+
+    return call
 
 
 def is_compiled(module: nn.Module) -> bool:
@@ -65,6 +95,6 @@ class _BeforeCompiled:
 
     def remove(self) -> None:
         """It runs no longer. What was hooked after it, and is still there, stays."""
-        self._hook = Hook(_nothing)
+        self._hook = Hook(nothing)
         if self._module._compiled_call_impl is self._compiled:
             self._module._compiled_call_impl = self._call

@@ -1,6 +1,5 @@
 """``ScheduledOptimizer``: what a training script sees."""
 
-import functools
 import os
 from statistics import median
 from typing import Any, Callable, ContextManager, Dict, List, Optional
@@ -18,6 +17,7 @@ from ..policies import OFF
 from . import refusals, wrapped
 from .compression import HookedDDP, settled
 from .exchange import Exchange
+from .hooks import after, untraced
 from .modules import without_compiler
 from .monitor import Stats
 from .schedule import Options, Schedule, schedule_of
@@ -53,6 +53,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     # are gone when the updates are done.
     _step_supports_amp_scaling = False
 
+    @untraced
     def __init__(
         self,
         model: nn.Module,
@@ -97,12 +98,14 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     # -- what an optimizer has ---------------------------------------------------------------------------------------------
 
+    @untraced
     def __getattr__(self, name: str) -> Any:
         if name in ("_inner", "_made", "_schedule"):
             raise AttributeError(name)  # while this object is made
         found = getattr(self._inner, name)
-        return _after(self._await_updates, found) if getattr(found, "__self__", None) is self._inner else found
+        return after(self._await_updates, found) if getattr(found, "__self__", None) is self._inner else found
 
+    @untraced
     def __setattr__(self, name: str, value: Any) -> None:
         """What the user's optimizer has is set there, as its ``step()`` reads it."""
         ours = name in vars(self) or name in vars(ScheduledOptimizer) or name in _OF_STEP or not getattr(self, "_made", False)
@@ -112,6 +115,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             super().__setattr__(name, value)
 
     @property
+    @untraced
     def optimizer(self) -> torch.optim.Optimizer:
         """The user's own optimizer, after all updates."""
         self._await_updates()
@@ -123,6 +127,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         return self._inner.param_groups
 
     @property
+    @untraced
     def state(self) -> Any:  # type: ignore[override]
         """The user's optimizer's own state, after all updates."""
         self._await_updates()
@@ -139,16 +144,19 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     def __getstate__(self) -> Dict[str, Any]:
         raise ConfigError("a ScheduledOptimizer cannot be copied or pickled; save its state_dict(), or copy its attribute optimizer")
 
+    @untraced
     def state_dict(self) -> Dict[str, Any]:
         """The user's optimizer's, after all updates."""
         self._await_updates()
         return self._inner.state_dict()
 
+    @untraced
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         """As of the user's optimizer, after all updates."""
         self._await_updates()
         self._inner.load_state_dict(state_dict)
 
+    @untraced
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """As of the user's optimizer; ConfigError if a parameter is not one of those whose gradients are reduced."""
         self._await_updates()
@@ -161,11 +169,15 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         if self._exchange is None:
             self._inner.zero_grad(set_to_none)
         else:
-            self._follow_groups()
-            if self._exchange.paused:
-                self._inner.zero_grad(set_to_none)
-            else:
-                self._exchange.zero_grad(self._groups.mine, set_to_none)
+            self._zero_grad(self._exchange, set_to_none)
+
+    @untraced
+    def _zero_grad(self, exchange: Exchange, set_to_none: bool) -> None:
+        self._follow_groups()
+        if exchange.paused:
+            self._inner.zero_grad(set_to_none)
+        else:
+            exchange.zero_grad(self._groups.mine, set_to_none)
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:  # type: ignore[override]
         """Start the update of all parameters that have gradients, with the current hyperparameters, and return.
@@ -178,14 +190,17 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         """
         schedule, exchange = self._schedule, self._exchange
         if schedule is None or exchange is None:
+            if self._plain is not None:
                 self._plain.pushed(None)
             return self._inner.step(closure)
+        return self._step(schedule, exchange, closure)
+
+    @untraced
+    def _step(self, schedule: Schedule, exchange: Exchange, closure: Optional[Callable[[], Any]]) -> Any:
         self._inner._opt_called = True  # type: ignore[attr-defined]  # for schedulers that were given the user's optimizer
         with schedule.unscheduled.within_step():
-            if self._lazy and not exchange.paused:
-                loss = self._step_lazily(schedule, exchange, closure)
-            else:
-                loss = self._step_whole(schedule, exchange, closure)
+            lazily = self._lazy and not exchange.paused
+            loss = self._step_lazily(schedule, exchange, closure) if lazily else self._step_whole(schedule, exchange, closure)
         schedule.step_ends()
         return loss
 
@@ -219,6 +234,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     # -- what it has besides -----------------------------------------------------------------------------------------------
 
+    @untraced
     def no_sync(self) -> ContextManager[None]:
         """A context in which backward only accumulates gradients on this rank; a DistributedDataParallel's ``no_sync()`` does the same."""
         schedule = self._schedule
@@ -230,6 +246,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ConfigError("no_sync() of a ScheduledOptimizer that is closed; allowed: the DistributedDataParallel's own, or a new one")
         return schedule.model.no_sync()
 
+    @untraced
     def synchronize(self) -> None:
         """Return when all updates that ``step()`` has started are done, and no sum is under way: the program may start collectives of its
         own, whatever the backend. Reading a parameter waits for its update in any case."""
@@ -239,6 +256,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     # -- what it shows -----------------------------------------------------------------------------------------------------
 
+    @untraced
     def stats(self) -> Stats:
         """What this rank has reduced, learned and waited for so far; returns at once. The keys are those of
         :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
@@ -253,10 +271,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             stats["policy"] = OFF
         return stats
 
+    @untraced
     def counters(self) -> Dict[str, Any]:
         """The counters of which :func:`prophet_mx.metrics.between` makes figures; empty where DistributedDataParallel does everything."""
         return {} if self._schedule is None or self._schedule.monitor is None else self._schedule.monitor.snapshot()
 
+    @untraced
     def timeline_start(self, path: str, limit: Optional[int] = None) -> str:
         """Start writing a trace of this rank with the next iteration, for Perfetto, ``chrome://tracing`` and ``prophet-mx report``.
 
@@ -282,10 +302,12 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ConfigError("a timeline shows scheduled traffic, and nothing is scheduled here; allowed: policy='prophet'")
         return schedule.monitor.start_timeline(config)
 
+    @untraced
     def timeline_stop(self) -> Optional[str]:
         """End the trace. The path of the file, None if none was being written."""
         return None if self._schedule is None or self._schedule.monitor is None else self._schedule.monitor.stop_timeline()
 
+    @untraced
     def close(self) -> None:
         """Finish all updates, end the threads, and leave model and optimizer as they were, and the model's other optimizers as well. May be
         called again."""
@@ -309,14 +331,3 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 # Set on the user's optimizer in any case; and never, as PyTorch's schedulers set them on the one that they were given.
 _SHARED = frozenset(["param_groups", "state", "defaults"])
 _OF_STEP = frozenset(["step", "_opt_called", "_step_count"])
-
-
-def _after(wait: Callable[[], None], method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method of the user's optimizer, which may read its state, after all updates."""
-
-    @functools.wraps(method)
-    def call(*arguments: Any, **named: Any) -> Any:
-        wait()
-        return method(*arguments, **named)
-
-    return call

@@ -1,5 +1,6 @@
 """Which backward passes are under way. PyTorch says so only to what runs within them, and says nothing of one that raises."""
 
+from functools import partial
 from typing import Set
 
 import torch
@@ -26,7 +27,8 @@ class Passes:
         task = torch._C._current_graph_task_id()  # type: ignore[attr-defined]
         if task != -1 and task not in self._running:
             self._running.add(task)
-            torch.autograd.Variable._execution_engine.queue_callback(lambda: self._running.discard(task))  # type: ignore[attr-defined]
+            # No function in Python, which a compiled step would trace.
+            torch.autograd.Variable._execution_engine.queue_callback(partial(self._running.discard, task))  # type: ignore[attr-defined]
 
     def end(self, incomplete: bool) -> None:
         """No backward is under way. CollectiveError if one has raised, and gradients of it are missing."""

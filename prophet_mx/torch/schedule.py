@@ -6,7 +6,7 @@ It ends when one of them is closed, or when the program has none of them any mor
 """
 
 import weakref
-from typing import Any, Callable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,7 @@ from . import agreement, refusals, wrapped
 from .compression import strategy_for
 from .ending import Parts, dropped, end_at_exit, others_open
 from .exchange import Exchange
+from .hooks import nothing, weakly
 from .modules import Model, broadcast_all
 from .monitor import Monitor
 from .process_groups import OwnGroups
@@ -95,7 +96,7 @@ class Schedule:
         control = groups.new_beside()
         self.learner = agreement.Learner(exchange, planning, config, control, plan)
         self.unscheduled = Unscheduled(exchange, wrapped.named_parameters(model, trained=False))
-        allow_unused = weakly(self._allow_unused) if found is None else _nothing
+        allow_unused = weakly(self._allow_unused) if found is None else nothing
         self.model = Model(model, exchange, control, options.broadcast_buffers, allow_unused, self.unscheduled, self.learner.round_ends)
         tries = config.fallback == "auto" and config.policy != OFF
         self.trial = Trial(exchange, self.model, config, control) if tries else None
@@ -202,19 +203,3 @@ def schedule_of(named: Sequence[Tuple[str, nn.Parameter]]) -> Optional[Schedule]
         if each.exchange is not None and {id(tracked.param) for tracked in each.exchange.tracked} == mine:
             return each
     return None
-
-
-def weakly(method: Callable[[], None]) -> Callable[..., None]:
-    """Calls this method while its object lives, and does not keep it alive."""
-    reference = weakref.WeakMethod(method)
-
-    def call(*_: Any) -> None:
-        found = reference()
-        if found is not None:
-            found()
-
-    return call
-
-
-def _nothing() -> None:
-    pass

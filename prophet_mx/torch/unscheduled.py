@@ -10,7 +10,7 @@ from torch import nn
 
 from .exchange import Exchange
 from .habits import all_read
-from .hooks import Hook
+from .hooks import Hook, untraced
 from .tracked import STEPPING
 
 logger = logging.getLogger("prophet_mx")
@@ -133,6 +133,7 @@ def _drop(param: nn.Parameter) -> None:
 def _weakly_told(unscheduled: Unscheduled) -> Any:
     reference = weakref.ref(unscheduled)
 
+    @untraced
     def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         found = reference()
         if found is not None:

@@ -13,6 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..errors import ConfigError
 from . import refusals
 from .compression import hook_name, name_of
+from .hooks import untraced
 from .strategies import ANY_ORDER, backend_for
 from .tracked import Tracked
 
@@ -40,6 +41,7 @@ class _Refused:
     def __init__(self, ddp: DistributedDataParallel, method: str) -> None:
         self._ddp, self._method = ddp, method
 
+    @untraced
     def __call__(self, *arguments: Any, **named: Any) -> None:
         raise ConfigError(REFUSED[self._method](*arguments, **named))
 
@@ -68,6 +70,7 @@ class _Shared:
     def __init__(self, ddp: DistributedDataParallel, share: Callable[[Sequence[torch.Tensor]], bool]) -> None:
         self._ddp, self._share = ddp, share
 
+    @untraced
     def __call__(self, tensors: Sequence[torch.Tensor], *more: Any) -> None:
         if not self._share(tensors):
             getattr(type(self._ddp), BROADCAST)(self._ddp, tensors, *more)
@@ -121,6 +124,7 @@ class _Rebuild:
     The old one is wrong after backward passes that it did not reduce, as PyTorch's own are within ``no_sync()``.
     """
 
+    @untraced
     def __call__(self, ddp: Any, *_: Any) -> None:
         for key, hook in list(ddp._forward_pre_hooks.items()):
             if hook is self:

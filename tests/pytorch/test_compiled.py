@@ -1,4 +1,5 @@
-"""Models that torch.compile has traced as a whole: before they are scheduled, after it, and with a DistributedDataParallel around them."""
+"""What torch.compile has traced: models, before they are scheduled, after it, and with a DistributedDataParallel around them; and whole
+steps of a training."""
 
 import pytest
 import torch
@@ -113,3 +114,97 @@ def test_a_full_graph_afterwards_is_refused(compile_it):
     after = {"compiled": compiled, "compiled_in_place": compiled_in_place}[compile_it]
     with pytest.raises(RuntimeError, match=r"compile the model before ScheduledOptimizer\(model, optimizer\)"):
         run(training, Around(after=lambda model: after(model, fullgraph=True)))
+
+
+# --- a whole step is compiled: what it calls of ours breaks the graph ---
+
+
+class Deep(nn.Module):
+    """Has more modules and parameters than torch.compile makes variants of one function for."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Tanh()) for _ in range(5)])
+
+    def forward(self, batch):
+        return self.layers(batch)
+
+
+def plain_step(forward, optimizer, method):
+    def train(batch):
+        optimizer.zero_grad()
+        loss = forward(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return train
+
+
+def accumulating_step(forward, optimizer, method):
+    def train(batch):
+        with method.no_sync():
+            forward(batch).square().mean().backward()
+        loss = forward(batch + 1).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return loss.detach()
+
+    return train
+
+
+def clipping_step(forward, optimizer, method):
+    """Also reads and sets whatever one might."""
+    stats, synchronize = getattr(optimizer, "stats", dict), getattr(optimizer, "synchronize", int)
+    params = list(forward.parameters())
+
+    def train(batch):
+        loss = forward(batch).square().mean()
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(params, 0.1)
+        largest = params[0].grad.abs().max()
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * 0.9
+        optimizer.step()
+        stats()
+        moments = len(optimizer.state)
+        synchronize()
+        weight = params[1].detach().sum()
+        optimizer.zero_grad()
+        return loss.detach(), norm, largest, moments, weight
+
+    return train
+
+
+def closure_step(forward, optimizer, method):
+    def train(batch):
+        def closure():
+            optimizer.zero_grad()
+            loss = forward(batch).square().mean()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).detach()
+
+    return train
+
+
+STEPS = {"plain": plain_step, "accumulating": accumulating_step, "clipping": clipping_step, "closure": closure_step}
+
+
+@pytest.mark.parametrize("kind", STEPS)
+@on_ranks(2, timeout=180)
+def test_a_compiled_step(kind):
+    def training(method):
+        torch._dynamo.reset()
+        model = Deep()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        train = torch.compile(STEPS[kind](forward, optimizer, method), backend="eager")
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            yield train(batch)
+            yield model.layers[3][0].weight
+        for group in optimizer.param_groups:
+            group.pop("capturable", None)  # torch.compile sets it where it traces an optimizer
+
+    same(training)
