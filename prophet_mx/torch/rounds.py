@@ -77,6 +77,7 @@ class Rounds:
         """Take a plan: the flat buffers, and the threads that reduce them. Nothing is under way."""
         if self._reducer is not None:
             self._reducer.stop(60.0)
+            self._vacate()
         units, order = [unit.slices for unit in plan.units], list(plan.order)
         params = [tracked.param for tracked in self.tracked]
         ranges, views = lay_out(plan.units, [param.detach() for param in params])
@@ -118,6 +119,12 @@ class Rounds:
             self._streams,
             self._written,
         )
+
+    def _vacate(self) -> None:
+        """Give the old flat buffers back: there is never memory for two of them, and for what the program holds of one."""
+        self.free()
+        for tracked in self.tracked:
+            tracked.vacate()
 
     def _in_halves(self, plan: RoundPlan, ranges: List[torch.Tensor]) -> Tuple[List[torch.Tensor], List[Strategy]]:
         """What is reduced in which way: the units, the second halves, and the exchange of norms."""

@@ -179,8 +179,7 @@ class Tracked:
         it waits for the ranks' answers as well."""
         if streams is not None:
             self.mark = streams.mark(self.param.device, self.mark)
-        self.slot = HIDDEN
-        self.factors = []
+        self.slot, self.factors = HIDDEN, []
         self.absent, self.touched = filled and not self.touched, False
         self._go("contribute")
         self.round, self.unlanded = number, len(self.units) + int(filled)
@@ -377,10 +376,13 @@ class Tracked:
     # -- memory ------------------------------------------------------------------------------------------------------------
 
     def place(self, view: torch.Tensor, units: Sequence[int], urgency: int) -> None:
-        """Its range in new flat buffers, the units that it is in, and its urgency, as a plan has them. Nothing is under way."""
-        if self.view is not self.param:
-            self.free()
+        """Its range in new flat buffers, the units that it is in, and its urgency, as a plan has them. It has no range yet."""
         self.view, self.units, self.urgency = view, list(units), urgency
+
+    def vacate(self) -> None:
+        """It has no range any more. Nothing is under way."""
+        self.free()
+        self.view = self.param
 
     def free(self) -> None:
         """The flat buffer may be written: what the program still holds of the last sum gets memory of its own."""
