@@ -30,7 +30,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
     ("prophet_mx.simulation.collectives", ("predict_ring", "RingPrediction")),
     ("prophet_mx.profiling.model_profiles", ("model_names", "model_profile")),
     ("prophet_mx.profiling.compute_times", ("estimated_compute",)),
-    ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample")),
+    ("prophet_mx.metrics", ("ScalarLogger", "between", "Sample", "Stats")),
     ("prophet_mx.launcher.launch", ("run_job", "JobResult", "ProcessResult")),
     ("prophet_mx.doctor.examination", ("examine",)),
     ("prophet_mx.doctor.checks", ("Finding",)),

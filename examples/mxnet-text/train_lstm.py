@@ -107,7 +107,7 @@ def main():
     )
     mx.nd.waitall()
     if hasattr(kv, "stats"):
-        logging.info("policy %s, %d units", kv.stats()["policy"], kv.stats().get("units", 0))
+        logging.info("policy %s, %d units", kv.stats()["policy"], kv.stats()["units"])
 
 
 main()

@@ -15,7 +15,8 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..config import Config
 from ..errors import KVStoreError, ProfileError, ProphetError
-from ..monitoring.metrics import KeySets, Metrics, first_unit, utilisation
+from ..monitoring.metrics import KeySets, Metrics
+from ..monitoring.stats import Stats, stats
 from ..monitoring.timeline import Timeline
 from ..monitoring.watchdog import Watchdog
 from ..network.connections import Connection, to_scheduler
@@ -38,7 +39,6 @@ from .parameters import Parameter, Parameters
 
 logger = logging.getLogger("prophet_mx")
 
-COUNTED = ("iterations", "units", "bytes", "blocks", "block_units", "block_bytes", "wait_seconds", "inverted_bytes", "yields")
 SETTLING = 5  # pushes of a key after those that make the first profile, until the profile stands
 
 
@@ -333,23 +333,11 @@ class ScheduledPath:
             for target in as_list(out):
                 parameter.native.note_landed(target.handle.value, parameter.iteration)
 
-    def stats(self) -> Dict[str, Any]:
-        """See :meth:`ScheduledKVStore.stats`."""
-        state = self.driver.snapshot()
-        profile = self._learner.profile
-        return {
-            "policy": self.config.policy,
-            "drain": self._monitor.source if self._monitor else "none",
-            **{name: state[name] for name in COUNTED},
-            **first_unit(state),
-            "utilisation": utilisation(state["links"]),
-            "rates": [link["rate"] for link in state["links"]],
-            "message_seconds": self.layout.message,
-            "unit_bytes": self.layout.unit,
-            "steps": profile.step_names() if profile else [],
-            "step_times": list(profile.step_times()) if profile else [],
-            "failure": self._fail.reason,
-        }
+    def stats(self) -> Stats:
+        """See :class:`Stats`."""
+        drain = self._monitor.source if self._monitor else "none"
+        layout, config = self.layout, self.config
+        return stats(self.driver.snapshot(), self._learner.profile, config.policy, drain, layout.message, layout.unit, self._fail.reason)
 
     # -- the end -------------------------------------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from mxnet.gluon import Trainer
 from mxnet.kvstore import KVStore
 
 from ..errors import KVStoreError
+from ..monitoring.stats import Stats, stats
 from ..monitoring.timeline import wanted
-from ..policies import OFF
 from .arguments import KVStoreTypeError, as_list, check_lists, check_transfer, checked_priority, fit, grouped, of_another_type
 from .keys import Key
 from .lifecycle import deferred_signals
@@ -284,22 +284,10 @@ class ScheduledKVStore(WrappedStore):
 
     # -- the rest ------------------------------------------------------------------------------------------------------------
 
-    def stats(self) -> Dict[str, Any]:
-        """What the scheduler has done and learned so far.
-
-        Keys: ``policy`` (rank 0's from the first push on); ``drain`` (source); ``iterations``; ``units`` and ``bytes`` released;
-        ``blocks`` (gradient blocks: units that fit a predicted interval), ``block_units`` and ``block_bytes`` (sent as part of a block;
-        the rest was sent unit by unit); ``wait_seconds`` (sum over units, from ready to released); ``inverted_bytes``
-        (released ahead of more urgent ready ones); ``yields`` (units that the lead limit let go because nothing happened on their links:
-        workers wait for different values); ``first_wait`` (mean seconds from ready to answered of the most urgent unit);
-        ``first_ahead`` (mean bytes that were sent and not yet answered on its link when it became ready);
-        ``utilisation`` (share of the link used while there was something to send, 0 to 1); ``rates`` (bytes/s to each server);
-        ``message_seconds`` (a worker's time for a message while all workers send as fast as they can, 0 if not measured);
-        ``unit_bytes`` (size of a slice of a large gradient, 0 if none is sliced); ``steps`` (list of lists of parameter names) and
-        ``step_times`` (seconds after the iteration's first ready gradient), both empty until learned; ``failure`` (the internal error
-        that ended scheduling, in words; '' without one). If nothing is scheduled, only ``policy`` ("off").
-        """
-        return {"policy": OFF} if self._path is None else self._path.stats()
+    def stats(self) -> Stats:
+        """What the scheduler has done and learned so far. The keys are those of :class:`~prophet_mx.metrics.Stats`, also if nothing is
+        scheduled, as ``policy`` ("off") then says."""
+        return stats({}) if self._path is None else self._path.stats()
 
     def counters(self) -> Dict[str, Any]:
         """The scheduler's own counters, of which :func:`prophet_mx.metrics.between` makes figures; empty where nothing is scheduled."""

@@ -17,8 +17,14 @@ logger = logging.getLogger("prophet_mx")
 ANSWERS = "norms, or which parameters were used"  # label of the units that tell all ranks
 
 
-class Stats(TypedDict, total=False):
-    """The result of :meth:`ScheduledOptimizer.stats`. Only ``policy`` if DistributedDataParallel does everything itself.
+class _Tried(TypedDict, total=False):
+    scheduled_seconds: float
+    ddp_seconds: float
+
+
+class Stats(_Tried):
+    """The result of :meth:`ScheduledOptimizer.stats`. If DistributedDataParallel does everything itself, the policy is ``off``, numbers are
+    0 and lists are empty.
 
     Attributes
     ----------
@@ -45,8 +51,6 @@ class Stats(TypedDict, total=False):
     policy: str
     compress: str
     iterations: int
-    scheduled_seconds: float
-    ddp_seconds: float
     units: int
     bytes: int
     wait_seconds: float
@@ -63,6 +67,31 @@ class Stats(TypedDict, total=False):
     step_times: List[float]
     unscheduled: List[str]
     failure: str
+
+
+def nothing() -> Stats:
+    """Where DistributedDataParallel does everything."""
+    return {
+        "policy": OFF,
+        "compress": OFF,
+        "iterations": 0,
+        "units": 0,
+        "bytes": 0,
+        "wait_seconds": 0.0,
+        "first_wait": 0.0,
+        "first_ahead": 0.0,
+        "stalled_seconds": 0.0,
+        "utilisation": 0.0,
+        "rates": [],
+        "startup_seconds": 0.0,
+        "unit_bytes": 0,
+        "planned_units": 0,
+        "plans": 0,
+        "steps": [],
+        "step_times": [],
+        "unscheduled": [],
+        "failure": "",
+    }
 
 
 class Monitor:

@@ -19,7 +19,7 @@ from .compression import HookedDDP, settled
 from .exchange import Exchange
 from .hooks import after, untraced
 from .modules import without_compiler
-from .monitor import Stats
+from .monitor import Stats, nothing
 from .schedule import Options, Schedule, schedule_of
 from .updates import step_hooks
 
@@ -259,10 +259,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
     @untraced
     def stats(self) -> Stats:
         """What this rank has reduced, learned and waited for so far; returns at once. The keys are those of
-        :class:`~prophet_mx.torch.Stats`; only ``policy`` if DistributedDataParallel does everything itself."""
+        :class:`~prophet_mx.torch.Stats`."""
         schedule = self._schedule
         if schedule is None or schedule.monitor is None:
-            return {"policy": OFF}
+            return nothing()
         learner, trial = schedule.learner, schedule.trial
         stats = schedule.monitor.stats(schedule.iteration, learner.plan, learner.plans, schedule.unscheduled.reasons)
         if trial is not None and trial.times is not None:

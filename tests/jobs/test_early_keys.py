@@ -33,7 +33,7 @@ try:
             out = mx.nd.zeros((100,))
             kv.pushpull(name(i), mx.nd.ones((100,)), out=out)
             assert (out == 1 - step / 4).asnumpy().all(), (i, step, out)
-    print("right values", "whole" if kv.stats().get("units") == 19 * 3 else "sliced", flush=True)
+    print("right values", "whole" if kv.stats()["units"] == 19 * 3 else "sliced", flush=True)
     if when in ("late", "unnamed"):
         kv.init(name(6), mx.nd.ones((100,)))
         kv.pushpull(name(6), mx.nd.ones((100,)), out=out)

@@ -18,7 +18,7 @@ from prophet_mx.metrics import ScalarLogger
 from prophet_mx.monitoring.trace import load_trace
 from prophet_mx.monitoring.trace_figures import figures
 from prophet_mx.profiling.gradient_profile import GradientProfile
-from prophet_mx.torch import ScheduledOptimizer
+from prophet_mx.torch import ScheduledOptimizer, Stats
 from support.commands import prophet_mx
 from support.lines import Lines
 from support.ranks import on_ranks, ranks
@@ -235,7 +235,13 @@ def test_plain_ddp_has_no_statistics():
     model = net()
     ddp = nn.parallel.DistributedDataParallel(model)
     optimizer = ScheduledOptimizer(ddp, torch.optim.SGD(model.parameters(), lr=0.1), policy="off")
-    assert optimizer.stats() == {"policy": "off"} and optimizer.counters() == {} and optimizer.timeline_stop() is None
+    stats = optimizer.stats()
+    assert stats["policy"] == "off" and not any(value for key, value in stats.items() if key not in ("policy", "compress"))
+    assert (
+        stats.keys() == Stats.__annotations__.keys() - {"scheduled_seconds", "ddp_seconds"}
+        and optimizer.counters() == {}
+        and optimizer.timeline_stop() is None
+    )
     with pytest.raises(ConfigError, match="nothing is scheduled"):
         optimizer.timeline_start("/tmp/trace.json")
     points = Points()
