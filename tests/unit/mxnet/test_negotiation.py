@@ -237,8 +237,11 @@ def test_units_are_on_the_servers_where_the_simulator_has_them(servers, texts):
     assert units == make_units(profile, servers, 100_000, grouped=True, message=2_000 * servers)
     load = [sum(unit.bytes for unit in units if unit.server == server) for server in range(servers)]
     assert max(load) - min(load) <= 120_000  # the largest unit
-    assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS))
-    assert not texts or layout.wrapping.last == numbers[layout.order_key]
+    # Behind them come the key of the orders and, on each server one, those that tell of failures.
+    told = [numbers[key] for key in layout.told_keys]
+    assert sorted(number * 9973 % servers for number in told) == list(range(servers)) and layout.wrapping.told == told
+    assert numbers[layout.order_key] == max(set(numbers.values()) - set(MEETING_INTS) - set(told)) < min(told)
+    assert not texts or layout.wrapping.last == max(told)
 
 
 @pytest.mark.parametrize(
