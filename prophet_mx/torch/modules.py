@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import weakref
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from .compression import HookedDDP
 from .exchange import Exchange
 from .hooks import Hook, hook_forward, is_compiled
 from .passes import in_no_pass
+from .replicated import ddp_of, hook_ddp, is_replicated, no_sync
 from .tracked import IDLE, Tracked
 from .unscheduled import Unscheduled
 
@@ -26,9 +27,9 @@ BROADCAST_BYTES = 250 * 1024 * 1024  # of buffers in one message, as Distributed
 
 
 def without_compiler(model: nn.Module) -> nn.Module:
-    """The DistributedDataParallel that was given to torch.compile; any other model as it is."""
+    """The DistributedDataParallel, or the module of ``replicate()``, that was given to torch.compile; any other model as it is."""
     inner = getattr(model, "_orig_mod", None)
-    return inner if isinstance(inner, DistributedDataParallel) else model
+    return model if ddp_of(inner) is None else inner  # type: ignore[return-value]
 
 
 def broadcast_all(model: nn.Module, group: dist.ProcessGroup) -> None:
@@ -104,8 +105,9 @@ class Model:
         self._known = {id(param) for param in model.parameters()}
         self._hook_modules(model, mine)
         self._handles += exchange.homes.find(model, mine, exchange)
-        if isinstance(model, DistributedDataParallel):
-            self._take(model)
+        ddp = ddp_of(model)
+        if ddp is not None:
+            self._take(ddp)
         else:
             self._before = hook_forward(model, self._before_forward)
         for each in exchange.tracked:
@@ -114,7 +116,7 @@ class Model:
     def _take(self, ddp: DistributedDataParallel) -> None:
         """It no longer reduces, and says when forward begins, and when it gives all ranks rank 0's buffers."""
         self._wrapped, self._buffers, self._seen = wrapped.Wrapped(ddp, self._share), [], None
-        self._before = hook_forward(ddp, self._before_ddp_forward)
+        self._before = hook_ddp(ddp, self._before_ddp_forward)
 
     def _hook_modules(self, module: nn.Module, tracked: Dict[int, Tracked]) -> None:
         """Have each module wait for its own parameters before its forward. A compiled one waits for all in it, as no graph has hooks in it,
@@ -180,8 +182,9 @@ class Model:
             self._look_at_buffers()
         if not torch.is_grad_enabled():
             return
-        if DistributedDataParallel._active_ddp_module is not None:
-            self._meet(DistributedDataParallel._active_ddp_module)
+        ddp = DistributedDataParallel._active_ddp_module or ddp_of(self._model)
+        if ddp is not None:
+            self._meet(ddp)
             if self._wrapped is not None:
                 return
         if not self._looked_within:
@@ -268,7 +271,13 @@ class Model:
         One that is not told of parameters without a gradient, as ScheduledOptimizer is, cannot.
         """
         ddp = None if self._wrapped is None else self._wrapped.ddp
-        if ddp is None or ddp.static_graph or (self._exchange.rounds.unused and not wrapped.unused(ddp)):
+        if (
+            ddp is None
+            or ddp.static_graph
+            or ddp_of(self._model) is not ddp
+            and is_replicated(ddp)
+            or (self._exchange.rounds.unused and not wrapped.unused(ddp))
+        ):
             return None
         return ddp  # type: ignore[no-any-return]
 
@@ -281,6 +290,10 @@ class Model:
     def resume(self) -> None:
         """It leaves its gradients to the schedule again."""
         self._exchange.paused = False
+
+    def no_sync_alone(self) -> ContextManager[None]:
+        """A context in which :attr:`ddp` does not reduce."""
+        return no_sync(self._model, self._wrapped.ddp)  # type: ignore[union-attr]
 
     def go_on_alone(self) -> None:
         """After :meth:`close`, it compresses as it did after :meth:`pause`."""

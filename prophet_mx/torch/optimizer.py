@@ -7,7 +7,6 @@ from typing import Any, Callable, ContextManager, Dict, List, Optional
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ..config import Config
 from ..errors import ConfigError
@@ -20,6 +19,7 @@ from .exchange import Exchange
 from .hooks import after, untraced
 from .modules import without_compiler
 from .monitor import Stats, nothing
+from .replicated import ddp_of
 from .schedule import Options, Schedule, schedule_of
 from .updates import step_hooks
 
@@ -72,10 +72,10 @@ class ScheduledOptimizer(torch.optim.Optimizer):
         refusals.check_settings(settings, os.environ)
         model = without_compiler(model)
         named = wrapped.named_parameters(model) if isinstance(model, nn.Module) else []
-        ddp = model if isinstance(model, DistributedDataParallel) else None
+        ddp = ddp_of(model)
         config = settled(ddp, config)
         schedule = schedule_of(named)
-        refusals.check(model, optimizer, named, config, schedule is not None)
+        refusals.check(model, ddp, optimizer, named, config, schedule is not None)
         set_up_logging(config)
         options = Options(find_unused_parameters, broadcast_buffers, process_group)
         if schedule is not None:
@@ -242,7 +242,7 @@ class ScheduledOptimizer(torch.optim.Optimizer):
             raise ConfigError("no_sync() is the DistributedDataParallel's own with policy='off'")
         if schedule.exchange is None:
             if schedule.alone is not None:
-                return schedule.alone.no_sync()
+                return schedule.model.no_sync_alone()
             raise ConfigError("no_sync() of a ScheduledOptimizer that is closed; allowed: the DistributedDataParallel's own, or a new one")
         return schedule.model.no_sync()
 

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 from itertools import chain
-from typing import Any, Dict, List, Mapping, Set, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Set, Tuple
 
 import torch
 from torch import nn
@@ -12,6 +12,7 @@ from ..config import PREFIX, PYTORCH_POLICIES, SERVERS_ONLY, Config, shown
 from ..errors import CollectiveError, ConfigError, not_allowed
 from ..policies import OFF
 from .guards import GuardedParameter, is_tracked
+from .replicated import state_of
 from .strategies import ANY_ORDER
 
 # Optimizers whose step treats each parameter by itself: those of torch.optim, and others by module and name, as their sources show.
@@ -77,9 +78,15 @@ def step_without_hooks(kind: type) -> Any:
 
 
 def check(
-    model: nn.Module, optimizer: torch.optim.Optimizer, named: List[Tuple[str, nn.Parameter]], config: Config, again: bool = False
+    model: nn.Module,
+    ddp: Optional[DistributedDataParallel],
+    optimizer: torch.optim.Optimizer,
+    named: List[Tuple[str, nn.Parameter]],
+    config: Config,
+    again: bool = False,
 ) -> None:
-    """Raise ConfigError if this model, optimizer or setting cannot be scheduled. ``again``: the model is, with another optimizer."""
+    """Raise ConfigError if this model, optimizer or setting cannot be scheduled. ``ddp`` reduces the model's gradients now. ``again``: the
+    model is scheduled, with another optimizer."""
     if config.policy not in PYTORCH_POLICIES:
         raise ConfigError(not_allowed(f"policy={config.policy!r}", f"one of {', '.join(PYTORCH_POLICIES)}", " for PyTorch"))
     if not isinstance(model, nn.Module):
@@ -97,11 +104,10 @@ def check(
     if not named:
         raise ConfigError("model has no parameter that requires a gradient")
     _check_parameters(model, optimizer, named, config, again)
-    ddp = isinstance(model, DistributedDataParallel)
-    if not (ddp and config.policy == OFF):
-        _check_memory(model.module if ddp else model, named)
-    if ddp:
-        check_ddp(model)
+    if ddp is None or config.policy != OFF:
+        _check_memory(model.module if ddp is model else model, named)
+    if ddp is not None:
+        check_ddp(ddp)
 
 
 def _check_parameters(
@@ -212,3 +218,7 @@ def refuse_within(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if module is not model and isinstance(module, DistributedDataParallel):
             raise ConfigError(f"module {name!r} is a DistributedDataParallel, which reduces by itself; allowed: one around the whole model")
+        if module is not model and state_of(module) is not None:
+            raise ConfigError(
+                f"replicate() was applied to module {name!r}, which reduces by itself; allowed: replicate() of the whole model"
+            )

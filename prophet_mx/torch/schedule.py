@@ -24,6 +24,7 @@ from .hooks import nothing, weakly
 from .modules import Model, broadcast_all
 from .monitor import Monitor
 from .process_groups import OwnGroups
+from .replicated import ddp_of
 from .rounds import Channel
 from .strategies import backend_for
 from .streams import streams_of
@@ -71,7 +72,7 @@ class Schedule:
         self._handles: List[Any] = []
         if not dist.is_available() or not dist.is_initialized():
             raise ConfigError("torch.distributed is not initialised; call torch.distributed.init_process_group() first")
-        ddp = model if isinstance(model, DistributedDataParallel) else None
+        ddp = ddp_of(model)
         parent, device = options.process_group if ddp is None else ddp.process_group, named[0][1].device
         refusals.check_order(model, backend_for(device, parent), others_open())
         found = options.find_unused_parameters

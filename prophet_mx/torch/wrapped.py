@@ -14,6 +14,7 @@ from ..errors import ConfigError
 from . import refusals
 from .compression import hook_name, name_of
 from .hooks import untraced
+from .replicated import BEFORE, ddp_of, hook_ddp, is_replicated
 from .strategies import ANY_ORDER, backend_for
 from .tracked import Tracked
 
@@ -115,7 +116,10 @@ class Wrapped:
         self.ddp.require_backward_grad_sync = self.synchronizing()
         if self.ddp.static_graph:
             self.ddp._static_graph_delay_allreduce_enqueued = False
-            self.ddp.register_forward_pre_hook(_Rebuild(), prepend=True)
+            if is_replicated(self.ddp):
+                hook_ddp(self.ddp, _Rebuild())
+            else:
+                self.ddp.register_forward_pre_hook(_Rebuild(), prepend=True)
 
 
 class _Rebuild:
@@ -126,6 +130,7 @@ class _Rebuild:
 
     @untraced
     def __call__(self, ddp: Any, *_: Any) -> None:
+        vars(ddp).pop(BEFORE, None)
         for key, hook in list(ddp._forward_pre_hooks.items()):
             if hook is self:
                 del ddp._forward_pre_hooks[key]
@@ -138,10 +143,15 @@ class _Rebuild:
 def named_parameters(model: nn.Module, trained: bool = True) -> List[Tuple[str, nn.Parameter]]:
     """The parameters that are trained, or those that are not, each once, by name; without those that DistributedDataParallel was told to
     ignore."""
-    ddp = isinstance(model, DistributedDataParallel)
-    named = (model.module if ddp else model).named_parameters()
-    ignored = model.parameters_to_ignore if ddp else ()
-    return [(name, param) for name, param in named if param.requires_grad is trained and name not in ignored]
+    ddp = ddp_of(model)
+    named = (model.module if ddp is model else model).named_parameters()
+    ignored = model.parameters_to_ignore if ddp is model else ()
+    theirs = None if ddp is None or ddp is model else {id(param) for param in ddp.parameters()}
+    return [
+        (name, param)
+        for name, param in named
+        if param.requires_grad is trained and name not in ignored and (theirs is None or id(param) in theirs)
+    ]
 
 
 def has_all(ddp: DistributedDataParallel, tracked: Sequence[Tracked], group: dist.ProcessGroup) -> bool:
