@@ -243,7 +243,7 @@ class Model:
             if id(param) not in self._known and param.grad is not None:
                 raise CollectiveError(
                     f"parameter {name!r} is another one than when the ScheduledOptimizer was made, as after "
-                    "load_state_dict(..., assign=True): its gradients are not reduced. Make the optimizers after that"
+                    "load_state_dict(..., assign=True) or fully_shard(): its gradients are not reduced. Make the optimizers after that"
                 )
 
     def _share(self, buffers: Sequence[torch.Tensor]) -> bool:

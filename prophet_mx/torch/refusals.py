@@ -36,6 +36,12 @@ WRAPPERS = {
     "LightningOptimizer": "the optimizer that configure_optimizers() makes, or Trainer(strategy=ScheduledStrategy())",
 }
 
+# For a model whose parameters are split among the ranks.
+WHOLE = (
+    "allowed: a model that each rank has as a whole, with DistributedDataParallel or alone. Train a sharded model with the model's own "
+    "optimizer, without ScheduledOptimizer"
+)
+
 
 def check_settings(settings: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Raise ConfigError if a keyword or a ``PROPHET_`` variable is given that would have no effect here."""
@@ -120,6 +126,8 @@ def _check_parameters(
                 f"parameter {name!r} is already scheduled, with a model that has others; allowed: the same model for each of its "
                 "optimizers, until close()"
             )
+        if type(param).__name__ == "DTensor":
+            raise ConfigError(f"parameter {name!r} is a DTensor, as of fully_shard(), HSDP and tensor parallelism; {WHOLE}")
         if not isinstance(param, GuardedParameter) and type(param) is not nn.Parameter:
             raise ConfigError(f"parameter {name!r} is a {type(param).__name__}; allowed: a plain torch.nn.Parameter")
         if param.layout is not torch.strided:
@@ -214,8 +222,10 @@ def refuse_unseen(name: str) -> None:
 
 
 def refuse_within(model: nn.Module) -> None:
-    """Raise ConfigError if a part of the model is a DistributedDataParallel, which reduces its gradients as well."""
+    """Raise ConfigError if a part of the model is a DistributedDataParallel, which reduces its gradients as well, or if it is sharded."""
     for name, module in model.named_modules():
+        if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):  # with plain parameters, perhaps
+            raise ConfigError(f"module {name!r} is a FullyShardedDataParallel; {WHOLE}")
         if module is not model and isinstance(module, DistributedDataParallel):
             raise ConfigError(f"module {name!r} is a DistributedDataParallel, which reduces by itself; allowed: one around the whole model")
         if module is not model and state_of(module) is not None:

@@ -131,6 +131,44 @@ def test_a_wrong_argument_is_named(make, part):
         make(net())
 
 
+SHARDED = r"allowed: a model that each rank has as a whole.*with the model's own optimizer, without ScheduledOptimizer"
+
+
+@pytest.mark.skipif(torch.__version__ < "2.6", reason="this PyTorch has it elsewhere")
+@on_ranks(2)
+def test_a_sharded_model_is_refused_with_what_to_use():
+    """By FSDP2, on two dimensions, in a part, and by tensor parallelism; also afterwards."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.tensor.parallel import ColwiseParallel, parallelize_module
+
+    mesh = init_device_mesh("cpu", (2,))
+    hybrid = init_device_mesh("cpu", (1, 2), mesh_dim_names=("replicated", "sharded"))
+    for shard in (
+        lambda model: fully_shard(model, mesh=mesh),
+        lambda model: fully_shard(model, mesh=hybrid),
+        lambda model: fully_shard(model[0], mesh=mesh),
+        lambda model: parallelize_module(model[0], mesh, ColwiseParallel()),
+    ):
+        model = net()
+        shard(model)
+        with pytest.raises(ConfigError, match=f"'0.weight' is a DTensor, as of fully_shard.*{SHARDED}"):
+            ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    model = net()
+    optimizer = ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    fully_shard(model, mesh=mesh)
+    with pytest.raises(ProphetError, match=r"'0.weight' is another one.*or fully_shard\(\)"):
+        step(model, optimizer, torch.ones(4, WIDTH))
+    optimizer.close()
+
+
+def test_the_older_fsdp_is_refused_by_name():
+    """It keeps plain parameters with use_orig_params; it needs an accelerator."""
+    model = nn.Sequential(type("FullyShardedDataParallel", (nn.Linear,), {})(WIDTH, WIDTH))
+    with pytest.raises(ConfigError, match=f"module '0' is a FullyShardedDataParallel.*{SHARDED}"):
+        ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+
 class Tied(nn.Module):
     """Two parameters or buffers with one memory, by ``data``."""
 
