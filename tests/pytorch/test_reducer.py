@@ -1,6 +1,7 @@
 """The reducer's two threads, by a strategy that reduces nothing: what is started when, and what is told."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -105,3 +106,25 @@ def test_it_stops_although_nothing_of_what_is_ready_has_been_started_yet():
     later.start()
     assert case.reducer.stop(10) and case.landed == list(range(UNITS))
     later.join()
+
+
+def test_the_observed_rate_is_that_since_it_was_asked_for_last():
+    """So that a network which has become slower is seen."""
+    case = Case(list(range(UNITS)), outstanding=1)
+    case.strategy.may_end.set()
+    finish, took = case.strategy.finish, []
+
+    def slow(unit, work):
+        began = time.perf_counter()
+        time.sleep(0.02)
+        finish(unit, work)
+        took.append(time.perf_counter() - began)
+
+    case.strategy.finish = slow
+    for _ in range(3):
+        for unit in range(UNITS):
+            case.reducer.ready(unit)
+        case.wait(UNITS)
+    assert 0 < case.reducer.observed_rate() <= 4 / min(took)  # units of 4 bytes
+    assert case.reducer.observed_rate() is None  # nothing since
+    assert case.reducer.stop(10)

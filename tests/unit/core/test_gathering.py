@@ -218,6 +218,44 @@ def test_a_request_for_a_gradient_that_failed_goes_with_nothing_so_that_nothing_
     assert rounds.try_close(True, wake + 10)[0] is None
 
 
+def test_each_call_of_a_member_has_a_request_after_that_of_its_call_before():
+    """Its gradient of the next iteration cannot be in the message that carries this one."""
+    rounds = _core.Gathering(2)
+    assert [rounds.member_called(member, iteration, 0.0) for iteration in (0, 1) for member in (0, 1)] == [
+        (1, True),
+        (1, False),
+        (2, True),
+        (2, False),
+    ]
+    rounds.request_opened()
+    for member in (0, 1):
+        rounds.member_ready(member, 1, 0, 0.0)
+    assert rounds.try_close(False, 0.0)[0] == [0, 1]
+    assert rounds.member_called(0, 2, 0.0) == (3, True)
+    rounds.check()
+
+
+def test_a_message_of_which_nothing_is_done_is_repeated_after_longer_and_longer_pauses():
+    """Another worker has not pushed what it carries, and may not for long."""
+    rounds, now, pauses = _core.Gathering(2), 0.0, []
+    rounds.member_called(0, 0, now)
+    rounds.member_ready(0, 1, 0, now)
+    for _ in range(10):
+        rounds.request_opened()
+        assert rounds.try_close(True, now)[0] == [0]
+        rounds.request_answered([False, False], now)
+        again, resumes = rounds.try_again(now)
+        assert not again
+        pauses.append(resumes - now)
+        now = resumes
+        assert rounds.try_again(now)[0]
+    assert [round(pause, 6) for pause in pauses] == [0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.05, 0.05, 0.05]
+    rounds.request_opened()
+    assert rounds.try_close(True, now)[0] == [0]
+    rounds.request_answered([True, False], now)
+    rounds.check()
+
+
 def test_a_job_that_pushes_all_members_sends_one_message_per_iteration():
     program = calls([list(range(MEMBERS))] * 50, [list(range(MEMBERS))], [0.0, 0.004], [False])
     job = Job([program, program])

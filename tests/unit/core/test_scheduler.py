@@ -146,6 +146,52 @@ def test_what_is_in_front_of_the_most_urgent_unit_is_counted():
     assert scheduler.counters()["first_ahead"] == 3000 + 8000 // 2
 
 
+def test_what_is_in_front_of_a_unit_for_all_servers_is_what_all_links_carry():
+    scheduler = Scheduler("fifo", 2)
+    for gradient, (size, link) in enumerate([(100, WIDE), (3000, 0), (5000, 1), (8000, WIDE)]):
+        scheduler.add_unit(size, link, gradient)
+    for unit in (1, 2, 3):
+        scheduler.ready(unit, 0, 0.0)
+    assert sorted(scheduler.decide(0.0)[0]) == [1, 2, 3]
+    scheduler.ready(0, 0, 1.0)
+    assert scheduler.counters()["first_ahead"] == 3000 + 5000 + 8000
+
+
+def test_an_unanswered_message_counts_for_the_time_that_it_takes_the_server():
+    """Until it is answered, and then no more: 100 bytes, and 400 that the link could carry meanwhile."""
+    scheduler = Scheduler("priority", 1, 10**6, 1000)
+    scheduler.set_sizes(100, 400)
+    for unit in range(6):
+        scheduler.add_unit(100, 0, unit, position=unit)
+    for unit in reversed(range(6)):
+        scheduler.ready(unit, 0, 0.0)
+    released = []
+    for done in range(7):
+        released.append(scheduler.decide(0.001 * done)[0])
+        scheduler.check()
+        assert scheduler.link_state(0)["unanswered"] == 500 * min(2, 6 - done)
+        if done < 6:
+            scheduler.done(done, 0.001 * done)
+    assert released == [[0, 1], [2], [3], [4], [5], [], []]
+
+
+def test_many_tiny_messages_that_are_more_urgent_hold_a_unit_back():
+    """The lead limit lets a unit pass only while next to nothing that is more urgent is unanswered: the servers would be busy with that."""
+
+    def passes(more_urgent):
+        scheduler = Scheduler("priority", 1, 10**6, 8000)
+        scheduler.set_sizes(100, 400)
+        for unit in range(40):
+            scheduler.add_unit(10, 0, unit, position=1000 if unit == 19 else unit)  # the last in the order that all share
+        for unit in [*range(more_urgent), *range(20, 40 - more_urgent)]:  # at 410 bytes each, 20 of them are the limit
+            scheduler.ready(unit, 0, 0.0)
+        assert len(scheduler.decide(0.0)[0]) == 20
+        scheduler.ready(19, 0, 0.0)
+        return scheduler.decide(0.0)[0] == [19]
+
+    assert [passes(more_urgent) for more_urgent in (0, 2, 3, 10)] == [True, True, False, False]
+
+
 def test_prophet_widens_the_window_before_the_next_step_and_not_when_it_is_due():
     """1 MB/s and a step due in 200 ms: several windows may be out at once. At the moment it is due, one."""
 
@@ -335,3 +381,45 @@ def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_thou
     for slow in (0.001, 0.5):
         took = seconds(slow)
         assert sum(took) < 1 and max(took[10:]) < 0.01, took
+
+
+def test_two_messages_fit_the_lead_limit_beside_the_bytes():
+    """What one costs is known from its measurement. Without room for them, tiny units would leave one by one."""
+    leads = []
+    for message in (0, 400, 5000):
+        scheduler = Scheduler("priority", 1, 0, 0, 1e6)
+        scheduler.add_unit(100, 0, 0)
+        scheduler.set_sizes(4000, message)
+        leads.append(scheduler.link_state(0)["lead"])
+    assert [lead - leads[0] for lead in leads] == [0, 800, 10_000]
+
+
+def test_a_whole_gradient_leaves_while_the_one_before_it_is_answered():
+    """However large both are: the link would rest otherwise."""
+    scheduler = Scheduler("priority", 1, 0, 0, 1e6)
+    for unit in range(3):
+        scheduler.add_unit(4_000_000, 0, unit, position=unit)
+        scheduler.ready(unit, 0, 0.0)
+    assert scheduler.decide(0.0)[0] == [0]
+    scheduler.drained(0, 4_000_000, 4.0)
+    assert scheduler.decide(4.0)[0] == [1]
+    scheduler.drained(0, 8_000_000, 8.0)
+    assert scheduler.decide(8.0)[0] == []
+    scheduler.done(0, 8.0)
+    assert scheduler.decide(8.0)[0] == [2]
+
+
+def test_new_places_lift_the_lead_limit_until_all_workers_have_them():
+    """Two workers with different total orders and lead limits could wait for each other for ever."""
+    scheduler = Scheduler("priority", 1, 10**9, 100)
+    for unit in range(4):
+        scheduler.add_unit(100, 0, unit, position=unit)
+        scheduler.ready(unit, 0, 0.0)
+    assert scheduler.decide(0.0)[0] == [0]
+    scheduler.set_places([(unit, unit, 3 - unit) for unit in range(4)])
+    assert scheduler.decide(0.0)[0] == [1, 2, 3]
+    scheduler.set_unlimited(False)
+    for unit in range(3):
+        scheduler.done(unit, 0.001)
+        scheduler.ready(unit, 1, 0.001)
+    assert scheduler.decide(0.001)[0] == []

@@ -7,6 +7,7 @@ import socket
 
 import pytest
 
+from prophet_mx.launcher import launch
 from prophet_mx.launcher.hosts import Host
 from prophet_mx.launcher.launch import LaunchError, free_port, run_job
 from prophet_mx.launcher.plans import plan_hosts, plan_job
@@ -134,3 +135,13 @@ def test_workers_get_ports_in_the_order_of_their_numbers():
         assert [index for index, _ in said] == ["0", "1", "2", "3"]
         ports = [int(port) for _, port in said]
         assert ports == sorted(set(ports)) and plans[0].env["DMLC_PS_ROOT_PORT"] not in map(str, ports)
+
+
+def test_pauses_before_restarts_double_up_to_a_minute(monkeypatch):
+    pauses = []
+    monkeypatch.setattr(launch, "_sleep", lambda seconds, seen: pauses.append(seconds))
+    monkeypatch.setattr(launch, "_run", lambda *arguments: launch.JobResult(137, "lost", (), lost=True))
+    lines = []
+    result = run_job(["true"], restarts=9, sink=lambda label, text, final: lines.append(text))
+    assert result.lost and pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+    assert (lines[0], lines[-1]) == ("restart 1 of 9 in 1 s", "restart 9 of 9 in 60 s")

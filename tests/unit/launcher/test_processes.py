@@ -5,7 +5,9 @@ import subprocess
 import sys
 import time
 
-from prophet_mx.launcher.processes import RemoteProcess
+import pytest
+
+from prophet_mx.launcher.processes import Process, RemoteProcess
 
 LIMIT = 20  # seconds
 READER = "import sys, time; time.sleep(0.5); data = sys.stdin.buffer.read(); print(len(data), data[-5:])"
@@ -44,3 +46,12 @@ def test_a_word_to_a_connection_that_is_gone_is_dropped():
         process.say(b"x" * 1_000_000)
         process.end()
         assert not process.unsaid
+
+
+@pytest.mark.parametrize(
+    "code, lost", [(0, False), (1, False), (75, False), (127, False), (128, False), (129, True), (137, True), (-9, True)]
+)
+def test_a_process_is_lost_if_a_signal_killed_it_as_it_says_or_as_a_shell_says(code, lost):
+    """128 and less are a program's own; another start would end like this one."""
+    with subprocess.Popen(["true"]) as popen:
+        assert Process("worker", 0, popen, False).lost(code) == lost

@@ -146,6 +146,26 @@ def test_counters(clock):
     assert link == pytest.approx({"rate": 1e5, "backlog_seconds": 0.15, "backlog_bytes": 15_000})
 
 
+def test_a_link_has_something_to_send_from_when_a_unit_is_ready_until_all_have_landed(clock):
+    """Also while the unit waits for its turn, behind one that is not ready: so the link was not used all the time."""
+    traffic = RoundCounters(["a", "b"])
+    traffic.plan([UnitFacts((0,), 1000, 0, 1), UnitFacts((1,), 4000, 1, 0)], 1e5)
+    for when, what, unit in (
+        (0.0, traffic.ready, 1),
+        (0.03, traffic.ready, 0),
+        (0.03, traffic.started, 0),
+        (0.04, traffic.landed, 0),
+        (0.04, traffic.started, 1),
+        (0.08, traffic.landed, 1),
+        (0.10, traffic.ready, 1),
+        (0.12, traffic.started, 1),
+        (0.13, traffic.landed, 1),
+    ):
+        clock.now = 100 + when
+        what(unit)
+    assert traffic.snapshot()["links"][0]["backlog_seconds"] == pytest.approx(0.01 + 0.04 + 0.03)
+
+
 def test_a_trace_goes_on_over_another_plan(clock, tmp_path):
     """The units of each plan have rows of their own, and the figures are those of the times."""
     traffic = RoundCounters(["a", "b", "answers"])

@@ -41,6 +41,12 @@ def test_the_figures_of_a_trace_whose_times_are_known(tmp_path):
     ]
 
 
+def test_what_the_server_has_and_has_not_answered_is_still_in_front_of_the_first_layer(tmp_path):
+    """'second' has drained at 40 ms and is answered at 75; 'first' becomes ready at 45."""
+    found = figures(load_trace(str(written(tmp_path / "t.json", made(late=15, own=15)))))
+    assert {iteration.ahead for iteration in found.iterations} == {4_000_000}
+
+
 def no_whole_iteration():
     return [event for event in made() if event["name"] != "iteration"]
 
@@ -149,3 +155,10 @@ def test_the_bound_is_that_of_the_sizes_times_and_rate_in_the_trace(tmp_path):
     assert fast.bound == pytest.approx(0.070, rel=1e-3)
     [slow] = jobs_of(written(tmp_path / "slow.json", [*made(), {**rate, "args": {"rate": 1e6}}]))
     assert slow.bound == slow.seconds  # what was measured is not beaten by what no schedule can beat
+
+
+def test_with_two_servers_one_busy_link_is_half_of_what_there_is(tmp_path):
+    events = made()
+    events[0]["args"]["servers"] = 2
+    found = figures(load_trace(str(written(tmp_path / "t.json", events))))
+    assert found.utilisation == pytest.approx(0.25) and [round(share, 6) for share in busy_shares(found.trace, found.median, 2)] == [0.5, 0]

@@ -1,9 +1,12 @@
 """What the watchdog makes of what it sees; tests/jobs/test_faults.py shows it in jobs."""
 
+from unittest.mock import Mock
+
 import pytest
 
 from prophet_mx import Config
-from prophet_mx.monitoring.watchdog import LISTED, Watchdog, link_line, parameters
+from prophet_mx.monitoring import watchdog as watchdog_module
+from prophet_mx.monitoring.watchdog import LISTED, WaitWatch, Watchdog, link_line, parameters
 from prophet_mx.network.connections import Health
 
 SENT, KEPT = (0, 1, "sent", 70.0, True), (1, 1, "sent", 65.0, False)
@@ -57,3 +60,34 @@ def test_a_worker_that_waits_for_others_ends_once_it_knows_that_the_servers_have
         if not codes:
             watchdog._look(1.0)
     assert codes == ended
+
+
+def test_of_what_is_not_sent_yet_nothing_is_said_to_have_not_drained():
+    units = [(0, 0, "ready", 3.0, None), (1, 0, "sent", 2.0, False), (2, 0, "sent", 1.0, None)]
+    assert parameters(units, lambda unit: f"fc{unit}") == [
+        "fc0 (1 unit ready for 3 s)",
+        "fc1 (1 unit in flight for 2 s, 1 not drained)",
+    ] + ["fc2 (1 unit in flight for 1 s)"]
+
+
+def test_a_wait_goes_on_to_be_told_after_one_within_it(monkeypatch, caplog):
+    """As of a signal's handler."""
+    clock = Mock()
+    monkeypatch.setattr(watchdog_module, "time", clock)
+    watch = WaitWatch(10.0, 3, "it is slow")
+
+    def look(now):
+        clock.monotonic.return_value = now
+        watch._look(1.0)
+
+    clock.monotonic.return_value = 100.0
+    with watch.noted(lambda: "the outer one"):
+        look(101.0)
+        with watch.noted(lambda: "the inner one"):
+            look(110.0)
+        look(115.0)
+    look(130.0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "rank 3 has waited 15 s for the outer one: it is slow",
+        "rank 3 continues after a wait of 15 s",
+    ]

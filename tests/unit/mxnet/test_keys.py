@@ -47,3 +47,14 @@ def test_int_keys_of_a_worker_do_not_meet_its_service_keys():
     book = KeyBook(2, SMALL)
     book.add(2 * 10**9, SMALL_SHAPE)
     assert not set(book.new_keys(3)) & {2 * 10**9} and book.is_own(2 * 10**9)
+
+
+def test_slices_are_on_the_server_that_has_fewer_messages_of_whole_gradients():
+    """Whole ones of even numbers are all on the first of two servers. Each takes it the time in which the link carries 1000 bytes."""
+    book = KeyBook(2, SMALL)
+    for number in (0, 2, 4, 6):
+        book.add(number, SMALL_SHAPE)
+    names, _ = book.slice_keys([100] * 6, [0, 2, 4, 6], 1000)
+    assert [book.server_of(name, 25) for name in names] == [1, 1, 1, 1, 0, 1]
+    names, _ = book.slice_keys([100] * 6, [0, 2, 4, 6])
+    assert sorted(book.server_of(name, 25) for name in names) == [0, 0, 0, 1, 1, 1]

@@ -1,12 +1,13 @@
-"""Signal handlers run after the block, not in it."""
+"""The first internal error ends scheduling; signal handlers run after what workers do together, not in it."""
 
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from prophet_mx.mxnet.lifecycle import deferred_signals
+from prophet_mx.mxnet.lifecycle import FailOpen, deferred_signals
 
 
 class StopError(Exception):
@@ -45,3 +46,14 @@ def test_in_another_thread_there_is_nothing_to_do():
     thread.start()
     thread.join()
     assert entered
+
+
+def test_the_first_internal_error_lets_everything_go_and_the_log_says_so_once(caplog):
+    released = []
+    fail = FailOpen(SimpleNamespace(release_all=lambda: released.append(True)))
+    assert fail.reason == "" and not released
+    fail("the profile", ValueError("no such step"))
+    fail("the watchdog", "another")
+    assert fail.reason == "the profile: ValueError: no such step" and released == [True]
+    [record] = caplog.records
+    assert record.levelname == "ERROR" and record.exc_info and "an internal error in the profile: ValueError" in record.getMessage()

@@ -53,3 +53,15 @@ def test_what_is_measured_with_probes_changes_no_later_update():
                 update(5 + part, mx.nd.array([1, 2, 3]), weight)
         values[len(probes)] = [weight.asnumpy().tobytes() for weight in weights]
     assert values[0] == values[2]
+
+
+@pytest.mark.parametrize("shift, numbers", [(True, {5: 1, 8: 4, 9: 5}), (False, {5: 1, 8: 8, 9: 9})])
+def test_keys_that_come_after_ours_have_the_numbers_that_they_would_have_without_them(shift, numbers):
+    """Text keys are numbered as they come. Ours are 4 to 7, and 5 is a slice of 1."""
+    inner = mx.optimizer.SGD(learning_rate=1.0)
+    inner.set_lr_mult({number: number / 16 for number in range(1, 16)})
+    update = mx.optimizer.get_updater(SliceOptimizer(inner, {5: 1}, [4], [], first=4, last=7, shift=shift))
+    for key, number in numbers.items():
+        weight = mx.nd.zeros((2,))
+        update(key, mx.nd.ones((2,)), weight)
+        assert weight.asnumpy().tolist() == [-number / 16] * 2, key

@@ -1,5 +1,11 @@
-"""How drained bytes are counted where TCP_INFO is not used: by the interface's counters or by prediction."""
+"""Which connections lead to the servers, and how drained bytes are counted where TCP_INFO is not used: by the interface's counters or by
+prediction."""
 
+import socket
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
 from prophet_mx import Config
@@ -66,3 +72,52 @@ def test_a_drain_that_was_chosen_is_taken_though_tcp_info_would_work(source, mon
         assert monitor.attach(lambda server: True) == source
     finally:
         monitor.close()
+
+
+def tcp(fd, local, remote=None, status=psutil.CONN_ESTABLISHED):
+    """A connection as psutil shows it."""
+    ends = [SimpleNamespace(ip=ip, port=port) for ip, port in (local, remote or ("", 0))]
+    return SimpleNamespace(fd=fd, status=status, laddr=ends[0], raddr=ends[1] if remote else ())
+
+
+def test_connections_to_servers_are_told_from_those_to_the_scheduler_and_to_the_worker_itself(monkeypatch):
+    """This worker listens on port 7000, as do others on their machines."""
+    monkeypatch.setenv("DMLC_PS_ROOT_PORT", "9091")
+    here, scheduler, server, other = "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4"
+    connections = [
+        tcp(3, (here, 7000), status=psutil.CONN_LISTEN),
+        tcp(4, (here, 40001), (scheduler, 9091)),
+        tcp(9, (here, 40002), (server, 7001)),
+        tcp(6, (here, 40003), (other, 7000)),  # a server that has the same port
+        tcp(7, (here, 40004), (here, 7000)),  # to itself, and the other end of that
+        tcp(8, (here, 7000), (here, 40004)),
+        tcp(5, (here, 7000), (server, 50001)),
+        tcp(10, (here, 40005), (server, 7002), psutil.CONN_CLOSE_WAIT),
+        tcp(-1, (here, 40006), (server, 7003)),
+    ]
+    monkeypatch.setattr(drain, "tcp_connections", lambda: connections)
+    assert drain.server_sockets() == [6, 9]
+
+
+@pytest.mark.parametrize(
+    "writes_on, connections, order",
+    [
+        ([1, 0, 2], 3, [1, 0, 2]),
+        ([2, None, 0], 3, [2, 1, 0]),  # of the second server nothing can be asked
+        ([0, 0], 2, None),  # one connection cannot be that of two servers
+        ([0], 1, [0]),
+        ([1, None], 3, None),  # which of two is the other server's, nothing tells
+    ],
+)
+def test_a_connection_is_that_of_the_server_to_which_a_request_makes_it_write(writes_on, connections, order):
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        ends = [stack.enter_context(socket.create_connection(listening.getsockname())) for _ in range(connections)]
+
+        def ask(server):
+            if writes_on[server] is not None:
+                ends[writes_on[server]].sendall(b"x" * 100)
+            return writes_on[server] is not None
+
+        fds = [end.fileno() for end in ends]
+        assert drain.match_servers(fds, len(writes_on), ask) == (None if order is None else [fds[place] for place in order])

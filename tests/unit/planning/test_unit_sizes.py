@@ -113,3 +113,10 @@ def test_a_unit_of_bytes_where_kilobytes_were_meant_is_called_too_small(policy):
 def test_limits_below_a_unit():
     assert "lead=99" in below_a_unit("lead", 99, 100)
     assert below_a_unit("window", 100, 100) == below_a_unit("window", None, 100) == below_a_unit("window", 1, 0) == ""
+
+
+def test_where_whole_gradients_take_all_the_messages_large_ones_are_sliced_all_the_same():
+    """Slices may still take half of the share: 14% of 288 ms on the wire."""
+    traffic = Traffic([16_000_000] + [1_000] * 2_000, 62.5e6, 0.0005)
+    slices = parts_of(16_000_000, unit_bytes("prophet", traffic))
+    assert 0.9 * 0.0408 < slices * traffic.message <= 0.0408

@@ -101,6 +101,41 @@ def test_buckets_that_share_no_key():
     assert set(job.learner.ready_times()) == set(range(6))
 
 
+def even(ready):
+    return {g: round(time, 6) for g, time in ready.items()} == {g: round((5 - g) * SPACING, 6) for g in range(6)}
+
+
+def test_the_very_first_iteration_is_not_learned():
+    """It allocates memory, and compiles."""
+    job = Job(warmup=1)
+    job.run(range(6), 1, spacing=7 * SPACING)
+    job.run(range(6), 6)
+    assert even(job.learner.ready_times())
+
+
+def test_an_iteration_is_learned_when_it_is_over_though_its_end_comes_while_the_next_one_is_pushed():
+    job = Job(warmup=1)
+    names, sizes = {g: f"layer{g}" for g in range(6)}, dict.fromkeys(range(6), 100)
+    for iteration in range(8):
+        job.learner.iteration_begins(iteration, names, sizes)
+        ready = [(number, g, number + (6 - g) * SPACING) for number in (iteration - 1, iteration) for g in range(6) if number >= 0]
+        job.driver.events += [(number, g, time) for number, g, time in ready if (g < 2) == (number < iteration)]
+        assert job.learner.profile is None or even(job.learner.ready_times()), iteration
+    assert job.learner.profile is not None
+
+
+def test_a_gradient_is_ready_with_the_last_of_its_units():
+    """Whatever the order in which they are told, and however long the first of a large gradient are there before."""
+    job = Job(warmup=1)
+    names, sizes = {g: f"layer{g}" for g in range(6)}, dict.fromkeys(range(6), 100)
+    for iteration in range(8):
+        job.learner.iteration_begins(iteration, names, sizes)
+        for g in range(6):
+            times = [iteration + (6 - g) * SPACING - early * g for early in (0.002, 0.0, 0.001)]
+            job.driver.events += [(iteration, g, time) for time in times]
+    assert even(job.learner.ready_times())
+
+
 @settings(max_examples=60)
 @given(st.integers(1, 4), st.lists(st.sets(st.integers(0, 5), min_size=1), min_size=1, max_size=60))
 def test_whatever_keys_an_iteration_pushes(warmup, iterations):

@@ -18,6 +18,7 @@ def test_steps_are_the_bursts_that_the_gaps_separate():
 def test_a_gap_of_twice_the_mean_does_not_yet_start_a_step():
     assert detect_steps([0, 1, 2, 3, 9]) == ((0, 1, 2, 3), (4,))  # mean 2.25, gap 6
     assert detect_steps([0, 1, 2, 6]) == ((0, 1, 2, 3),)  # mean 2, gap 4
+    assert detect_steps([0, 1, 2, 3, 4, 5, 8]) == ((0, 1, 2, 3, 4, 5), (6,))  # mean 1.33, gap 3
 
 
 @pytest.mark.parametrize("times", [[5.0], [2.0, 2.0, 2.0, 2.0], [0.0, 7.0], [0.0, 1.0, 2.0, 3.0, 4.0]])

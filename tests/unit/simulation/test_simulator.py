@@ -507,3 +507,9 @@ def test_a_thousand_workers_take_seconds():
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_costs_what_the_slower_side_takes():
+    """A worker sends one after the other; a server handles those of all its workers."""
+    assert message_time(Cluster(1e9, 4, 2, message_seconds=0.001, server_message_seconds=0.002)) == 0.004
+    assert message_time(Cluster(1e9, 4, 2, message_seconds=0.005, server_message_seconds=0.002)) == 0.005
