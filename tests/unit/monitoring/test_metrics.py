@@ -78,6 +78,18 @@ def test_a_caller_that_runs_ahead_does_not_change_the_time_of_an_iteration(caplo
     assert lines == ["iterations 1 to 17: 53.3 ms", "iterations 17 to 31: 50.0 ms"]
 
 
+def test_a_line_of_the_log_is_of_as_many_iterations_as_are_asked_for(caplog):
+    caplog.set_level(logging.INFO, "prophet_mx")
+    metrics = Metrics(Config(log_every=10), 0)
+    for number in range(1, 35):
+        metrics.iteration(number, Mock(snapshot=lambda number=number: state(iterations=number)))
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "iterations 1 to 11",
+        "iterations 11 to 21",
+        "iterations 21 to 31",
+    ]
+
+
 def test_iterations_of_a_store_that_schedules_nothing_are_timed(caplog):
     caplog.set_level(logging.INFO, "prophet_mx")
     plain, clock = PlainIterations(5), Mock()

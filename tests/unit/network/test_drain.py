@@ -121,3 +121,21 @@ def test_a_connection_is_that_of_the_server_to_which_a_request_makes_it_write(wr
 
         fds = [end.fileno() for end in ends]
         assert drain.match_servers(fds, len(writes_on), ask) == (None if order is None else [fds[place] for place in order])
+
+
+def test_what_an_interface_has_sent_is_shared_out_among_the_links_once(monkeypatch, caplog):
+    """Of two servers. Counters that are set back tell nothing, and one that is gone ends it."""
+    readings = iter([1000, 1600, 1600, 100, 500, None])
+
+    def counters(pernic):
+        sent = next(readings)
+        return {} if sent is None else {"eth1": SimpleNamespace(bytes_sent=sent)}
+
+    monkeypatch.setattr(drain.psutil, "net_io_counters", counters)
+    monkeypatch.setattr(drain, "NIC_PERIOD", 0.001)
+    driver, errors, fed = Driver(), [], []
+    driver.feed_drained = lambda link, fresh: fed.append((link, fresh))
+    monitor = LinkMonitor(driver, Config(), 2, lambda *error: errors.append(error))
+    monitor._feed("eth1")
+    assert fed == [(0, 300), (1, 300), (0, 0), (1, 0), (0, 0), (1, 0), (0, 200), (1, 200)]
+    assert driver.by == ["predicted"] and errors == [] and "interface eth1 is gone" in caplog.text

@@ -3,6 +3,7 @@
 import doctest
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,15 @@ def test_orders_differ_if_a_unit_is_over_a_twentieth_away(drawn):
     far = max(abs(a - b) for a, b in zip(places, moved)) > len(places) / 20
     same = list(range(len(places)))
     assert differ(Orders(places, same), Orders(moved, same)) == differ(Orders(same, places), Orders(same, moved)) == far
+
+
+@pytest.mark.parametrize("units, apart, different", [(40, 2, False), (40, 3, True), (100, 5, False), (100, 6, True), (10, 1, True)])
+def test_two_units_that_change_places_matter_if_these_are_over_a_twentieth_of_all_apart(units, apart, different):
+    places = list(range(units))
+    changed = [*places]
+    changed[1], changed[1 + apart] = changed[1 + apart], changed[1]
+    assert differ(Orders(places, places), Orders(changed, places)) == different
+    assert differ(Orders(places, changed), Orders(places, places)) == different
 
 
 def finished(units, order, cost):

@@ -11,6 +11,7 @@ from prophet_mx.planning.unit_sizes import (
     MARGIN,
     MIN_COLLECTIVE_UNIT,
     CollectiveCost,
+    UnitSizes,
     below_a_unit,
     collective_sizes,
     too_small,
@@ -120,3 +121,9 @@ def test_where_whole_gradients_take_all_the_messages_large_ones_are_sliced_all_t
     traffic = Traffic([16_000_000] + [1_000] * 2_000, 62.5e6, 0.0005)
     slices = parts_of(16_000_000, unit_bytes("prophet", traffic))
     assert 0.9 * 0.0408 < slices * traffic.message <= 0.0408
+
+
+@pytest.mark.parametrize("begin, end, size", [(0.2, 0.6, 1000), (1.8, 3.0, 2000), (0.2, 1.8, 500), (0.2, 1.0, 500), (-9.0, -8.0, 8000)])
+def test_a_unit_has_the_size_of_its_part_that_is_nearest_to_the_end_of_backward(begin, end, size):
+    """A quarter of what the link carries in between, here 10 KB/s: what is sent about then has to wait least."""
+    assert UnitSizes(500, 8000, 1.0).during(begin, end, 10_000) == pytest.approx(size)

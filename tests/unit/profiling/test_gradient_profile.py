@@ -112,6 +112,13 @@ def test_a_profile_is_extended_by_the_times_of_common_gradients():
         extended.extended(old)
 
 
+def test_a_profile_that_is_extended_keeps_the_times_that_it_has_followed_so_far():
+    """Those of some iterations only place the new ones among them: of two common ones one is 4 s later here, which is 2 s for all."""
+    old = GradientProfile.from_samples("job", ["a", "b"], [4, 8], [[10.0, 0.0]] * 3)
+    newer = GradientProfile.from_samples("job", ["a", "b", "c"], [4, 8, 2], [[14.0, 0.0, 20.0]] * 3)
+    assert [(g.name, round(g.ready, 6)) for g in old.extended(newer).gradients] == [("a", 10.0), ("b", 0.0), ("c", 18.0)]
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from prophet_mx.errors import ProfileError
 from prophet_mx.profiling.gradient_profile import average_iterations, detect_steps
+from prophet_mx.profiling.steps import move_towards
 
 MILLISECONDS = st.integers(0, 10**6)
 READY = st.lists(MILLISECONDS, min_size=1, max_size=40)
@@ -91,3 +92,9 @@ def test_spread_tells_how_much_a_gradient_varies():
 def test_samples_that_say_nothing_are_rejected(samples):
     with pytest.raises(ProfileError):
         average_iterations(samples)
+
+
+@pytest.mark.parametrize("odd, moved", [(20.0, 99.4), (180.0, 100.6), (98.0, 99.8)])
+def test_one_odd_iteration_moves_a_gradient_by_its_spread_at_most_whether_it_is_early_or_late(odd, moved):
+    ready, spread = move_towards([100.0, 20.0, 10.0, 0.0], [2.0] * 4, [odd, 20.0, 10.0, 0.0], 0.1)
+    assert ready == pytest.approx([moved, 20.0, 10.0, 0.0]) and 2 < spread[0] < 2.6
