@@ -1,11 +1,14 @@
 """Gradients that the program keeps or holds over later iterations are what they would be with DistributedDataParallel."""
 
+import time
+
 import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from prophet_mx import ProphetError
+from prophet_mx.torch.updates import Update
 from support.lines import Lines
 from support.ranks import on_ranks
 from support.training import METHODS, batches, run, same, step
@@ -94,6 +97,32 @@ def test_gradients_in_memory_of_the_program():
             yield flat
 
     same(training)
+
+
+@on_ranks(2)
+def test_a_tensor_that_the_program_has_set_as_gradient_may_be_written_once_step_returns():
+    """However long updates take. Those by sums do not wait."""
+    apply = Update.apply
+
+    def slowly(update, members):
+        time.sleep(0.05)
+        apply(update, members)
+
+    def training(method):
+        model = net()
+        forward, optimizer = method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            optimizer.zero_grad()
+            forward(batch).square().mean().backward()
+            own = model[0].weight.grad.sign() * 0.01
+            model[0].weight.grad = own
+            optimizer.step()
+            own.fill_(1000.0)
+            yield [each.sum() for each in model.parameters()]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Update, "apply", slowly)
+        same(training)
 
 
 @on_ranks(2)

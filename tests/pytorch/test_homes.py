@@ -5,6 +5,8 @@ import torch
 from torch import nn, optim
 
 from prophet_mx.torch.guards import GuardedParameter
+from prophet_mx.torch.homes import Homes
+from prophet_mx.torch.tracked import Tracked
 from support.ranks import on_ranks
 from support.training import METHODS, batches, same, step
 
@@ -99,6 +101,24 @@ def test_they_wait_where_their_module_is_called(name):
 
     same(training, METHODS[name]())
     assert seen[-2:] == [[True] * 3, [False] * 3], "the last block's parameters waited before the first block ran, or not at all"
+
+
+def test_a_home_helps_only_if_it_was_called_in_the_forward_that_used_the_parameter():
+    """One that was called before that has not waited for this use: the next forward has to."""
+    block, owner = Block(), object()
+    tracked = [Tracked(param, f"p{index}", index) for index, param in enumerate(block.parameters())]
+    homes = Homes()
+    handles = homes.find(nn.Sequential(block), {id(each.param): each for each in tracked}, owner)
+    homes.begin_forward()
+    assert not homes.take(tracked[0])
+    block(torch.ones(1, WIDTH))
+    assert homes.take(tracked[0]) and not homes.take(tracked[0])  # it waits there already: that has not helped
+    homes.begin_forward()
+    assert not homes.take(tracked[1])
+    block(torch.ones(1, WIDTH))
+    assert homes.take(tracked[1])
+    for handle in handles:
+        handle.remove()
 
 
 @on_ranks(2)

@@ -22,8 +22,8 @@ def test_blocks_take_turns_and_the_first_iterations_of_each_do_not_count():
     turns, now, asked = Turns(), 0.0, []
     for number in range(OVER):
         block = (number - AFTER) // BLOCK
-        settling = (number - AFTER) % BLOCK < SETTLING
-        now += 50.0 if number < AFTER or settling else (2.0, 1.0)[block % 2] + block / 10
+        place = (number - AFTER) % BLOCK
+        now += 50.0 if number < AFTER or place < SETTLING else (2.0, 1.0)[block % 2] + block / 10 + place / 100
         asked.append(turns.iteration_ends(now))
     assert {number + 1: what for number, what in enumerate(asked) if what != RUNNING} == {
         AFTER + BLOCK: PAUSE,
@@ -32,7 +32,7 @@ def test_blocks_take_turns_and_the_first_iterations_of_each_do_not_count():
         AFTER + 4 * BLOCK: RESUME,
     }
     times = turns.times()
-    assert times.scheduled == pytest.approx([2.0, 2.2]) and times.ddp == pytest.approx([1.1, 1.3])
+    assert times.scheduled == pytest.approx([2.055, 2.255]) and times.ddp == pytest.approx([1.155, 1.355])
 
 
 @pytest.mark.parametrize(
