@@ -218,6 +218,34 @@ def test_a_request_for_a_gradient_that_failed_goes_with_nothing_so_that_nothing_
     assert rounds.try_close(True, wake + 10)[0] is None
 
 
+def test_a_message_waits_several_times_as_long_as_members_lay_apart_before():
+    """Iterations differ: 80 ms in one may be 250 in the next."""
+    rounds = _core.Gathering(2)
+
+    def iteration(number, begin, apart):
+        requests = [rounds.member_called(member, number, begin)[0] for member in (0, 1)]
+        rounds.request_opened()
+        rounds.member_ready(0, requests[0], number, begin)
+        assert rounds.try_close(False, begin + 0.9 * apart)[0] is None
+        rounds.member_ready(1, requests[1], number, begin + apart)
+        assert rounds.try_close(False, begin + apart)[0] == [0, 1]
+        rounds.request_answered([True, True], begin + apart + 0.01)
+
+    iteration(0, 0.0, 0.08)
+    iteration(1, 1.0, 0.25)
+
+
+def test_nothing_waits_for_a_gradient_that_failed():
+    """In a hurry a message waits only for what was called."""
+    rounds = _core.Gathering(2)
+    requests = [rounds.member_called(member, 0, 0.0)[0] for member in (0, 1)]
+    rounds.request_opened()
+    rounds.member_ready(1, requests[1], 0, 0.0)
+    assert rounds.try_close(True, 0.0)[0] is None
+    rounds.member_cancelled(0, requests[0], 0.0)
+    assert rounds.try_close(True, 0.0)[0] == [1]
+
+
 def test_each_call_of_a_member_has_a_request_after_that_of_its_call_before():
     """Its gradient of the next iteration cannot be in the message that carries this one."""
     rounds = _core.Gathering(2)
