@@ -59,7 +59,7 @@ def train(variant, folder, pace):
             begin, weights = int(kept["iteration"]), [kept[f"w{i}"] for i in range(len(SHAPES))]
     store = store_of(variant)
     training = Training(store, weights)
-    me, last, number = psutil.Process(), None, begin
+    me, last, number, mine = psutil.Process(), None, begin, variant == "scheduled"
     while number != last:
         if number % LOOK_EVERY == 0 and stop.exists():
             last = int(stop.read_text())
@@ -74,7 +74,9 @@ def train(variant, folder, pace):
         for weight in training.weights:
             weight.wait_to_read()
         if number % REPORT_EVERY == 0 or number == begin + 1:
-            print(f"at {number} rank {store.rank} rss {me.memory_info().rss} threads {me.num_threads()} fds {me.num_fds()}", flush=True)
+            messages = store.stats()["units"] if mine else (number - begin) * len(SHAPES)
+            size = f"rss {me.memory_info().rss} threads {me.num_threads()} fds {me.num_fds()} messages {messages}"
+            print(f"at {number} rank {store.rank} {size}", flush=True)
     if store.rank == 0:
         keep(Path(folder, f"final-{variant}.npz"), number, training.weights)
     print(f"finished at {number}", flush=True)
