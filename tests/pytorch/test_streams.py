@@ -14,7 +14,7 @@ from torch import nn
 
 from prophet_mx.planning.unit_sizes import fixed_sizes
 from prophet_mx.planning.units import Member, partition
-from prophet_mx.torch import ScheduledOptimizer, optimizer
+from prophet_mx.torch import ScheduledOptimizer, schedule
 from prophet_mx.torch.flat import lay_out
 from prophet_mx.torch.streams import Streams, streams_of
 from support.ranks import on_ranks
@@ -126,12 +126,12 @@ def training(method):
 def test_what_a_job_waits_for():
     """The same result, and every thread waits for what it has to on an accelerator."""
     device = Device()
-    original, optimizer.streams_of = optimizer.streams_of, lambda params: Streams(device, [torch.device("cpu")])
+    original, schedule.streams_of = schedule.streams_of, lambda params: Streams(device, [torch.device("cpu")])
     try:
         method = Scheduled()
         expected, got = run(training, Method()), run(training, method)
     finally:
-        optimizer.streams_of = original
+        schedule.streams_of = original
     assert_equal(expected, got, "with streams")
 
     asked = Counter((thread, what) for thread, what, _ in device.log)
