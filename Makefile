@@ -72,7 +72,7 @@ if not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")):
 endef
 export CHECK_PYTHON
 
-.PHONY: help build demo lint check test torch test-torch test-newer frameworks cuda test-cuda bench questions results results-status publish plotting plots docs wheel wheels clean fuzz fuzz-programs check-native soak starts suites
+.PHONY: help build demo lint check test torch test-torch test-newer frameworks cuda test-cuda bench questions results results-status publish plotting plots docs wheel wheels clean fuzz fuzz-programs check-native mutants soak starts suites
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
@@ -95,6 +95,7 @@ help:
 	@echo 'make fuzz    try RUNS=$(RUNS) inputs on every parser, guided by coverage'
 	@echo 'make fuzz-programs      run SEEDS=$(SEEDS) random programs from seed FIRST=$(FIRST) on, and compare them with plain dist_sync'
 	@echo 'make check-native      test scheduler and engine ops under AddressSanitizer, ThreadSanitizer and valgrind'
+	@echo 'make mutants            plant small faults one by one, and tell which the tests do not see (ARGS="keys.py" selects some): half an hour or more'
 	@echo 'make soak    run MINUTES=$(MINUTES) of random faults; the result must be that of plain dist_sync'
 	@echo 'make starts  run STARTS=$(STARTS) short jobs in a row and check their values, and some jobs of plain MXNet'
 	@echo "make suites  run MXNet's own test suites, from CHECKOUT=$(CHECKOUT), with every store wrapped"
@@ -201,6 +202,10 @@ fuzz-programs: build
 check-native: build
 	@env -u PYTHONPATH $(VENV)/bin/python tests/native/check.py $(KINDS) $(ARGS)
 
+# In a copy of the tree, .mutants. Those of PyTorch need 'make test-torch' once.
+mutants: build
+	@cd tests && env -u PYTHONPATH ../$(VENV)/bin/python -m mutants.run $(ARGS)
+
 soak: build
 	@$(RUN) benchmarks.soak --minutes $(MINUTES) $(ARGS)
 
@@ -233,7 +238,7 @@ wheels:
 	@rm -rf build && ls dist/wheels
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) $(NEWER_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .pytest_cache tests/.pytest_cache \
+	rm -rf $(VENV) $(TORCH_VENV) $(NEWER_VENV) $(CUDA_VENV) build build.log dist site prophet_mx.egg-info prophet_mx/_core/*.so .demo .mutants .pytest_cache tests/.pytest_cache \
 	  .hypothesis tests/.hypothesis benchmarks/testbed/*.so benchmarks/testbed/*.c _ext/prophet_mx/_core/*.c \
 	  .mypy_cache tests/.mypy_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
