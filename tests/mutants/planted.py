@@ -361,7 +361,7 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        "prophet_mx/mxnet/slice_optimizer.py",
+        "prophet_mx/mxnet/server_updates.py",
         "            self._rounds += 1\n",
         "            pass\n",
         "rounds of whole groups count as no update",
