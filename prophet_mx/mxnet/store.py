@@ -325,9 +325,8 @@ class WrappedStore(OwnedStore):
         """The path of a worker whose own settings schedule nothing, under those of rank 0, while the others wait."""
         if is_naive():
             raise KVStoreError(
-                f"{worker_name(self.rank)}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradient "
-                "traffic, which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off "
-                "for rank 0"
+                f"{worker_name(self.rank)}: {NAIVE} runs every operation inside the call that pushes it, and rank 0 schedules gradients, "
+                "which needs another engine on all workers: unset MXNET_ENGINE_TYPE for this worker, or set PROPHET_POLICY=off for rank 0"
             )
         bind()
         path = ScheduledPath(self, config, self._keys)
