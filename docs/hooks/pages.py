@@ -137,7 +137,7 @@ def reference() -> Iterator[str]:
 def describe(name: str, value: Any) -> Iterator[str]:
     """A class with its methods, those of our own bases included, or a function."""
     yield f"### {name}"
-    if not (inspect.isclass(value) and issubclass(value, BaseException)):
+    if not (inspect.isclass(value) and issubclass(value, (BaseException, dict))):  # a TypedDict is a dict
         yield f"```python\n{name}{signature(value)}\n```"
     yield text_of(value)
     own = [base for base in reversed(inspect.getmro(value)) if base.__module__.startswith("prophet_mx")] if inspect.isclass(value) else []

@@ -172,8 +172,8 @@ class Watchdog(Watch):
 
     @property
     def server_gone(self) -> bool:
-        """Whether the connection to a server broke while something waited for it."""
-        return any(connection.server != -1 for connection in self._broken)
+        """Whether the connection to a server is broken: it answers nothing any more."""
+        return any(connection.server != -1 and bool(connection.health().broken) for connection in self._connections)
 
     @contextmanager
     def blocked(self, what: str, ending: bool = False) -> Iterator[None]:

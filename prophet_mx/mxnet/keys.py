@@ -66,6 +66,8 @@ class KeyBook:
         self._numbers: Dict[Key, int] = {}
         self._made = 0
         self.calls = 0  # of the caller, that made keys; each waits for the other workers
+        self.barriers = 0  # of the caller
+        self.optimizer_set = 0  # calls and barriers before the caller's newest optimizer
         self.complete = True  # False once a key was used that this book did not see made; rank 0's, when all met
         self.texts: Optional[bool] = None  # whether keys are texts, which are numbered as they are made; None while that is not known
 

@@ -46,12 +46,14 @@ class Wrapping(NamedTuple):
     workers: int
     told: List[int]  # those of the service keys whose arrays tell workers of a failure
 
-    def wrap(self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None, adopts: bool = False) -> SliceOptimizer:
+    def wrap(
+        self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None, meets: bool = False, adopts: bool = False
+    ) -> SliceOptimizer:
         """The optimizer that the servers need, around a pickled one: it knows the slices, and that later keys are numbered after them.
-        ``values`` are those of the members of each group, where the servers do not have them. ``adopts``: a server that has an optimizer
-        keeps that, and the pickled one does not count."""
+        ``values`` are those of the members of each group, where the servers do not have them. ``meets``: the workers are meeting.
+        ``adopts``: a server that has an optimizer keeps that, and the pickled one does not count."""
         texts = {group: (array.dtype.name, array.tobytes().hex()) for group, array in (values or {}).items()}
-        return SliceOptimizer(pickle.loads(optimizer), *self, texts, adopts)
+        return SliceOptimizer(pickle.loads(optimizer), *self, texts, meets, adopts)
 
     def shifts(self, optimizer: Any) -> bool:
         """Whether it matters to an optimizer that later keys are numbered after ours."""

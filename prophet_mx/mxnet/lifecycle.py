@@ -207,7 +207,11 @@ def _look_for_failed_updates(path: Path, plain: PlainStore) -> None:
     """All is answered: if the last updates failed, nothing else will say so. Not for a store that is freed after the program's exit
     handlers, among them ours, which has looked."""
     global _failed
-    failed = "" if sys.is_finalizing() else path.failed_updates(plain)
+    try:
+        failed = "" if sys.is_finalizing() else path.failed_updates(plain)
+    except Exception as error:  # the store has to be freed all the same, as the others wait for that
+        logger.error("at the end it is not known whether the servers have updated all parameters: %s", error)
+        return
     if failed:
         _failed = True
         logger.error("%s", message(failed))

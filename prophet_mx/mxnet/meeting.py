@@ -222,6 +222,13 @@ class Meeting:
         flags: NDArray[np.bool_] = heard[: len(mine)] != heard[-1]  # compression adds what it has left of an earlier number to each element
         return flags
 
+    def added_up(self, key: Key, mine: "NDArray[np.float64]") -> "NDArray[np.float64]":
+        """The sum over all workers of a key of ours with an element more; of what is compressed, 1 for what is not 0. Blocks until every
+        worker is here."""
+        if self._compressed:
+            return self.raised(key, mine != 0, mine.size + 1).astype(float)
+        return self._summed(key, np.append(mine, 0).astype(np.float32))[:-1].astype(float)
+
     def object(self, error: ProphetError) -> None:
         """This worker cannot train with rank 0, if it has not said so already."""
         self.objection = self.objection or error

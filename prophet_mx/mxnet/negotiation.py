@@ -124,7 +124,7 @@ class _Steps:
         self._keys = keys
         self._compressed = compressed
         self.meeting = Meeting(plain, keys, compressed)
-        self._optimizer = SharedOptimizer(plain, self.meeting, optimizer)
+        self._optimizer = SharedOptimizer(plain, self.meeting, optimizer, keys.optimizer_set)
         self._service: List[Key] = []  # keys for messages between workers, beside the meeting's
         self._told: List[Key] = []  # those of them whose arrays tell of failures
         self._probes: List[Key] = []  # keys with which it is measured what a message costs

@@ -1,8 +1,8 @@
-"""The optimizer on the servers, as the workers know it at their meeting. A script may set it on any worker, or on several: on the servers,
-the last one counts.
+"""The optimizer on the servers, as the workers know it at their meeting. A script may set it on any worker, or on several.
 
-Whoever has one sends it again, inside the one that knows the keys of prophet_mx. There it takes the place of what the servers have, and
-keeps that as the optimizer of the parameters (``adopts`` of :class:`SliceOptimizer`): so the last one counts still.
+On the servers, the last one counts. Workers that set one at the same time usually set the same. Otherwise nobody knows which comes last in
+plain ``dist_sync``; here it is that of the first of these workers. One that was set after a later call for which all workers wait (a
+barrier, or one that makes keys) came later.
 """
 
 import logging
@@ -28,6 +28,7 @@ class SharedOptimizer:
     Parameters
     ----------
     own : the optimizer that this worker has set, pickled; None if it has set none.
+    time : how often this worker had waited for all others when it set it.
 
     Attributes
     ----------
@@ -39,10 +40,10 @@ class SharedOptimizer:
     ordered = is_set = False
     why_whole = ""
 
-    def __init__(self, plain: PlainStore, meeting: Meeting, own: Optional[bytes]) -> None:
+    def __init__(self, plain: PlainStore, meeting: Meeting, own: Optional[bytes], time: int) -> None:
         self._plain = plain
         self._meeting = meeting
-        self.own = own
+        self.own, self._time = own, time
         self._senders: Optional[Set[int]] = None  # who sends its own; None: whoever has one
         self._first_whole = False  # this is the first worker whose optimizer is not known to be exact on slices
 
@@ -53,7 +54,7 @@ class SharedOptimizer:
         return [False] * 3 if made is None else [True, order_matters(made), not slicing_allowed(made)]
 
     def agree(self, key: Key, first: Sequence[float], wrapping: Optional[Wrapping]) -> None:
-        """Learn which workers have set an optimizer, and of what kinds. From then on the first of these workers sends it. Blocks until
+        """Learn which workers have set an optimizer, and of what kinds. From then on the one whose optimizer counts sends it. Blocks until
         every worker is here.
 
         ``key`` is one of ours, with three elements for each worker and one more. ``first`` are the flags of rank 0. Nothing else is heard
@@ -61,7 +62,7 @@ class SharedOptimizer:
         of the others. Nothing is cut in that case. A worker whose optimizer needs the order of updates objects, if rank 0's does not.
         """
         rank, own = self._plain.rank, self.flags()
-        heard = np.zeros((self._plain.num_workers, len(own)), bool)
+        heard = np.zeros((self._plain.num_workers, len(own)))
         if wrapping is None:
             heard[0] = first
         else:
@@ -69,12 +70,13 @@ class SharedOptimizer:
             self.send(wrapping)
             mine = heard.copy()
             mine[rank] = own
-            heard = self._meeting.raised(key, mine.ravel(), mine.size + 1).reshape(mine.shape)
-        has, ordered, whole = heard.T
-        self.is_set, self.ordered = bool(has.any()), bool(ordered.any())
+            mine[rank, 0] *= 1 + self._time
+            heard = self._meeting.added_up(key, mine.ravel()).reshape(mine.shape)
+        times, (ordered, whole) = heard.T[0], heard.T[1:] != 0
+        self.is_set, self.ordered = bool(times.any()), bool(ordered.any())
         self.why_whole = f"{self._name() if own[2] else 'an optimizer'} is not known to be exact on slices" if whole.any() else ""
         self._first_whole = own[2] and not whole[:rank].any()
-        self._senders = set(np.flatnonzero(has)[:1].tolist())
+        self._senders = {int(np.argmax(times))} if self.is_set else set()
         if own[1] and not self.ordered:
             self._meeting.object(
                 KVStoreError(
@@ -103,7 +105,7 @@ class SharedOptimizer:
         if wrapping is None or not texts or first and not wraps:
             return wrapping
         self._senders = {0} if first else None
-        self.send(wrapping)
+        self._send(None if self.own is None else wrapping.wrap(self.own, adopts=True))
         if not first:
             mine = np.arange(self._plain.num_workers) == (self._plain.rank if self.own is not None else -1)
             if not self._meeting.raised(self._meeting.key, mine, self._meeting.elements).any():
@@ -115,7 +117,7 @@ class SharedOptimizer:
 
     def send(self, wrapping: Wrapping) -> None:
         """Send it wrapped, if this worker is one that sends it. Blocks until every worker is here."""
-        self._send(None if self.own is None else wrapping.wrap(self.own, adopts=True))
+        self._send(None if self.own is None else wrapping.wrap(self.own, meets=True))
 
     def _send(self, optimizer: Optional[mx.optimizer.Optimizer]) -> None:
         """A script may have set the optimizer on one worker alone: so all wait until it is there."""

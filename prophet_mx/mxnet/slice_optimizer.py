@@ -96,8 +96,8 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         far: they then stored what a message adds up to, also for members that not all workers had sent. Numbers that are not in it have
         their values there.
     told : numbers of those of the service keys whose arrays tell workers of a failure.
-    adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set. So it is while the workers
-        meet, when they ask for failures afterwards.
+    meets : whether the workers are meeting: they ask for failures afterwards.
+    adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set.
     """
 
     def __init__(
@@ -113,6 +113,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         workers: int = 1,
         told: Sequence[int] = (),
         values: Optional[Dict[int, Tuple[str, str]]] = None,
+        meets: bool = False,
         adopts: bool = False,
     ) -> None:
         super().__init__()
@@ -121,7 +122,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.probes = frozenset(probes)
         self.first, self.last, self.shift = first, last, shift
         self.groups, self.workers, self.values = groups or {}, workers, values or {}
-        self.told, self.adopts = frozenset(told), adopts
+        self.told, self.meets, self.adopts = frozenset(told), meets, adopts
         self.aggregate_num = 0  # the Updater passes single arrays
         self._wrap(inner)
 
@@ -141,18 +142,18 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         try:
             self._wrap(pickle.loads(bytes.fromhex(state["inner"])))
         except Exception as error:
-            self.inner = None  # sums are stored, until the workers know
+            traceback.print_exc()
+            self.inner = None  # sums are stored, as by a server without an optimizer
             self.failed(f"a server could not load the optimizer {self.name}", error)
 
     def failed(self, what: str, error: Exception) -> None:
-        """Tell the workers, or end this server if it has no way to: they get no answers then, and see that the connection is lost."""
+        """Tell the workers. If this server still has no way to, it ends: they get no answers then, and see that the connection is lost."""
         told = Told.here()
         if told.failure:
             return
         told.failure = " ".join(f"{what}: {type(error).__name__}: {error}".split())
         told.tell()
-        if not (told.arrays or self.adopts) and os.environ.get("DMLC_ROLE") == "server":
-            traceback.print_exception(type(error), error, error.__traceback__)
+        if self.told and not (told.arrays or self.meets) and os.environ.get("DMLC_ROLE") == "server":
             print(f"prophet_mx: {told.failure}; the server ends", file=sys.stderr, flush=True)
             os._exit(1)
 

@@ -181,6 +181,7 @@ class WrappedStore(OwnedStore):
     def _barrier(self) -> None:
         with self._watched("the other workers at a barrier"):
             super()._barrier()
+        self._keys.barriers += 1
 
     @contextmanager
     def _in_store(self) -> Iterator[None]:
@@ -226,8 +227,7 @@ class WrappedStore(OwnedStore):
             )
         if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
             super().set_optimizer(optimizer)
-            if self._mode is not Mode.PLAIN:
-                self._optimizer = pickle.dumps(optimizer)
+            self._optimizer_is_set(pickle.dumps(optimizer) if self._mode is not Mode.PLAIN else None)
             return
         pickled = pickled_optimizer(optimizer)
         self._names = parameter_names(optimizer)
@@ -244,8 +244,11 @@ class WrappedStore(OwnedStore):
                 "scheduled since the first push; set the optimizer before it, or set PROPHET_POLICY=off"
             )
         super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled, self._group_values()))
-        self._optimizer = pickled
+        self._optimizer_is_set(pickled)
         raise_if_failed(self._plain, self._told_keys)
+
+    def _optimizer_is_set(self, pickled: Optional[bytes]) -> None:
+        self._optimizer, self._keys.optimizer_set = pickled, self._keys.calls + self._keys.barriers
 
     def _group_values(self) -> Dict[int, "np.ndarray[Any, Any]"]:
         """What the members of groups have, by the numbers of the groups, if the servers may have had no optimizer since the first push."""
@@ -293,8 +296,7 @@ class WrappedStore(OwnedStore):
                 raise
             finally:
                 self._plain.initial.clear()  # no more pulls of ours
-            self._wrapping, self._told_keys = layout.wrapping, layout.told_keys
-            self._sums = layout.sums
+            self._wrapping, self._told_keys, self._sums = layout.wrapping, layout.told_keys, layout.sums
             self._mode = Mode.SCHEDULED if layout.scheduled else Mode.UNSCHEDULED
             path = self._path
             if path is not None and layout.scheduled:

@@ -23,6 +23,9 @@ class Path:
     def forked(self):
         return False
 
+    def failed_updates(self, plain):
+        return ""
+
     def stop(self):                     # joins a thread that may want to log
         time.sleep(0.2)
         if self.thread is not None:

@@ -141,7 +141,7 @@ def policy_unknown(plain, rank):
 
 
 def optimizer(plain, rank):
-    """As in MXNet, that of rank 0 counts; keys are unlike only in their order, and all are sliced."""
+    """Set at the same time, that of rank 0 counts; keys are unlike only in their order, and all are sliced."""
     store = ScheduledKVStore(plain)
     mine = [1, 2, 3] if rank == 0 else [3, 2, 1]
     sizes = {1: 4000, 2: 50, 3: 9000}

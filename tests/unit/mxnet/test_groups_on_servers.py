@@ -201,7 +201,7 @@ def test_values_that_come_with_an_optimizer_count_until_a_group_was_updated():
     weights = mx.nd.array([77, 77, 77, 0, 0])
     expected = []
     for values in (np.array([1, 2, 3.0]), None):
-        sent = SliceOptimizer(mx.optimizer.SGD(), {}, [], [], 90, 90, False, {90: ((0, 2), (1, 1))}, 2, {90: ("float16", text)})
+        sent = SliceOptimizer(mx.optimizer.SGD(), {}, [], [], 90, 90, False, {90: ((0, 2), (1, 1))}, 2, values={90: ("float16", text)})
         update = mx.optimizer.get_updater(pickle.loads(pickle.dumps(sent, 0).decode().encode()))  # as MXNet sends it
         expected = expected if values is None else values
         for words in ([2, 0], [2, 2]):
@@ -219,7 +219,7 @@ def test_sums_that_a_server_holds_in_more_bits_than_workers_got_stay():
     """MXNet's servers may hold numbers of half precision in single. The last message had the first member of all workers."""
     vars(mx.optimizer).pop("prophet_mx_groups", None)
     values = {92: ("float16", np.array([1, 2, 3], "float16").tobytes().hex())}
-    sent = SliceOptimizer(mx.optimizer.SGD(learning_rate=1.0), {}, [], [], 92, 92, False, {92: ((0, 2), (1, 1))}, 2, values)
+    sent = SliceOptimizer(mx.optimizer.SGD(learning_rate=1.0), {}, [], [], 92, 92, False, {92: ((0, 2), (1, 1))}, 2, values=values)
     update, weights = mx.optimizer.get_updater(on_server(sent)), mx.nd.array([1.0001, 2.0001, 77, 2, 1])
     update(92, mx.nd.array([1, 1, 1, 2, 2]), weights)
     np.testing.assert_allclose(weights.asnumpy(), [0.0001, 1.0001, 2, 2, 2], rtol=0, atol=1e-6)
