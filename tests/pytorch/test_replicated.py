@@ -151,7 +151,7 @@ def test_accumulation_and_unused_parameters():
             if number == ITERATIONS - 2 and isinstance(method, Alone):
                 optimizer.step()
                 method.check()
-                optimizer._go_on_alone()
+                optimizer._schedule._go_on_alone()
             else:
                 optimizer.step()
             optimizer.zero_grad()
