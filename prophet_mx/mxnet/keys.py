@@ -67,7 +67,7 @@ class KeyBook:
         self._made = 0
         self.calls = 0  # of the caller, that made keys; each waits for the other workers
         self.barriers = 0  # of the caller
-        self.optimizer_set = 0  # calls and barriers before the caller's newest optimizer
+        self.optimizer_set = 0  # what `waits` was when the caller set its newest optimizer
         self.complete = True  # False once a key was used that this book did not see made; rank 0's, when all met
         self.texts: Optional[bool] = None  # whether keys are texts, which are numbered as they are made; None while that is not known
 
@@ -79,6 +79,11 @@ class KeyBook:
 
     def _note_kind(self, key: Key) -> None:
         self.texts = isinstance(key, str)
+
+    @property
+    def waits(self) -> int:
+        """How often the caller has waited for all other workers."""
+        return self.calls + self.barriers
 
     def add(self, key: Key, shape: Optional[Shape], sparse: Optional[Shape] = None) -> None:
         """The caller has made a key; ``shape`` is None if it is not dense, and ``sparse`` is then its shape, if that counts."""

@@ -227,7 +227,7 @@ class WrappedStore(OwnedStore):
             )
         if self._path is None and not (self._wrapping is not None and self._wrapping.shifts(optimizer)):
             super().set_optimizer(optimizer)
-            self._optimizer_is_set(pickle.dumps(optimizer) if self._mode is not Mode.PLAIN else None)
+            self._optimizer, self._keys.optimizer_set = pickle.dumps(optimizer) if self._mode is not Mode.PLAIN else None, self._keys.waits
             return
         pickled = pickled_optimizer(optimizer)
         self._names = parameter_names(optimizer)
@@ -244,11 +244,8 @@ class WrappedStore(OwnedStore):
                 "scheduled since the first push; set the optimizer before it, or set PROPHET_POLICY=off"
             )
         super().set_optimizer(optimizer if self._wrapping is None else self._wrapping.wrap(pickled, self._group_values()))
-        self._optimizer_is_set(pickled)
+        self._optimizer, self._keys.optimizer_set = pickled, self._keys.waits
         raise_if_failed(self._plain, self._told_keys)
-
-    def _optimizer_is_set(self, pickled: Optional[bytes]) -> None:
-        self._optimizer, self._keys.optimizer_set = pickled, self._keys.calls + self._keys.barriers
 
     def _group_values(self) -> Dict[int, "np.ndarray[Any, Any]"]:
         """What the members of groups have, by the numbers of the groups, if the servers may have had no optimizer since the first push."""
