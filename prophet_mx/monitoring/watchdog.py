@@ -177,13 +177,15 @@ class Watchdog(Watch):
 
     @contextmanager
     def blocked(self, what: str, ending: bool = False) -> Iterator[None]:
-        """While the caller's thread waits for something that other processes must do. ``ending``: they may close connections."""
+        """While the caller's thread waits for something that other processes must do. ``ending``: they may close connections. One wait may
+        be within another, which goes on afterwards."""
+        outer = self._blocked, self._ending
         self._blocked, self._ending = what, ending
         self._phase += 1
         try:
             yield
         finally:
-            self._blocked = None
+            self._blocked, self._ending = outer[0], outer[1] if outer[0] else ending
             self._phase += 1
 
     def hurry(self, code: int) -> None:
