@@ -188,7 +188,7 @@ MUTANTS = (
         "            queue.hurry -= 1\n        queue.yielded = False",
         "            queue.hurry -= 1",
         "a link that has yielded once is never calm again",
-        ("unit/core/test_scheduler.py::test_one_scheduler_under_random_events",),
+        ("unit/core/test_scheduler.py::test_a_link_that_had_to_yield_is_patient_again_an_iteration_after_the_last_one_in_which_it_had_to",),
     ),
     Mutant(
         CORE + "scheduler/decisions.pyx",

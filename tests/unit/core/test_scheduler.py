@@ -319,6 +319,26 @@ def test_many_held_units_do_not_take_as_many_patiences():
     scheduler.check()
 
 
+def test_a_link_that_had_to_yield_is_patient_again_an_iteration_after_the_last_one_in_which_it_had_to():
+    scheduler = Scheduler("prophet", 1, 0, 1, 1e9)
+    for unit in range(2):
+        scheduler.add_unit(1000, 0, unit, position=unit)
+    patience, t = [], 0.0
+    for iteration, units in enumerate([(0, 1), (0, 1), (0,), (0,), (0,)]):  # unit 1 has to wait for the answer to 0, or for a yield
+        for unit in units:
+            t += 0.001
+            scheduler.ready(unit, iteration, t)
+        while scheduler.counters()["units"] < 2 * min(2, iteration + 1) + max(0, iteration - 1):
+            t += 0.001
+            scheduler.decide(t)
+            scheduler.drained(0, 1000 * scheduler.counters()["units"], t)
+        patience.append(scheduler.link_state(0)["patience"])
+        for unit in units:
+            scheduler.done(unit, t)
+    assert scheduler.counters()["yields"] == 2
+    assert [round(each / patience[-1], 6) for each in patience] == [0.5, 0.25, 0.25, 0.5, 1]
+
+
 def test_no_limit_yields_while_answers_come():
     """Slowly, but they come: a straggler is no reason to send what is less urgent."""
     scheduler = Scheduler("priority", 1, 0, 4000, 1e9)
