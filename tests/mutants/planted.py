@@ -178,10 +178,7 @@ MUTANTS = (
         "if s.queues[i].unanswered < limit:",
         "if s.queues[i].unanswered <= limit:",
         "one unit more than the lead limit",
-        (
-            "unit/core/test_scheduler.py::test_an_unanswered_message_counts_for_the_time_that_it_takes_the_server",
-            "unit/core/test_scheduler.py::test_one_scheduler_under_random_events",
-        ),
+        ("unit/core/test_scheduler.py::test_an_unanswered_message_counts_for_the_time_that_it_takes_the_server",),
     ),
     Mutant(
         CORE + "scheduler/decisions.pyx",
@@ -195,14 +192,14 @@ MUTANTS = (
         "+ sent_before(s, s.wide_sent, index, by_urgency)",
         "",
         "what is spread over all links does not count as sent before",
-        ("unit/core/test_scheduler.py::test_one_scheduler_under_random_events",),
+        ("unit/core/test_scheduler.py::test_what_is_spread_over_all_links_holds_back_what_comes_after_it_on_each",),
     ),
     Mutant(
         CORE + "scheduler/decisions.pyx",
         "            s.queues[i].unanswered += s.cost(unit)\n            s.queues[i].moved = t\n",
         "            s.queues[i].unanswered += s.cost(unit)\n",
         "a release does not begin the patience again",
-        ("unit/core/test_scheduler.py::test_one_scheduler_under_random_events",),
+        ("unit/core/test_scheduler.py::test_a_link_is_quiet_only_after_its_newest_release",),
     ),
     Mutant(
         CORE + "scheduler/policy.pyx",
@@ -230,7 +227,7 @@ MUTANTS = (
         "        steps.start = t\n        steps.arrived = -1",
         "        steps.start = t",
         "an iteration begins with the steps of the one before",
-        ("unit/core/test_scheduler.py::test_one_scheduler_under_random_events",),
+        ("unit/core/test_scheduler.py::test_each_iteration_begins_with_the_first_step",),
     ),
     Mutant(
         CORE + "scheduler/link.pxd",

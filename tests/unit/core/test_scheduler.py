@@ -403,6 +403,53 @@ def test_workers_that_wait_for_each_other_in_every_iteration_are_soon_quick_thou
         assert sum(took) < 1 and max(took[10:]) < 0.01, took
 
 
+def test_a_link_is_quiet_only_after_its_newest_release():
+    """The other workers get their time to send the same."""
+    scheduler = Scheduler("priority", 1, 10**6, 1500)
+    for unit, t in enumerate((0.0, 0.015, 0.016)):
+        scheduler.add_unit(1000, 0, unit, position=unit)
+        scheduler.ready(unit, 0, t)
+        assert scheduler.decide(t)[0] == [unit][: 2 - unit]
+    patience = scheduler.link_state(0)["patience"]
+    assert scheduler.decide(patience + 0.001) == ([], pytest.approx(0.015 + patience))
+    assert scheduler.decide(0.016 + patience)[0] == [2]
+
+
+def test_each_iteration_begins_with_the_first_step():
+    """1 MB/s and a step due in 20 ms: five units fit. After the last step eight may be out, as their order is final."""
+    scheduler = Scheduler("prophet", 1, 0, 10**9, 1e6)
+    scheduler.set_sizes(4000)
+    for unit in range(40):
+        scheduler.add_unit(4000, 0, unit)
+    scheduler.set_steps([1] * 20 + [0] * 20, [0.0, 0.02])
+    for iteration in range(3):
+        t, sent = 1.0 * iteration, []
+        for step in (range(20, 40), range(20)):
+            for unit in step:
+                scheduler.ready(unit, iteration, t)
+            sent.append(len(scheduler.decide(t)[0]))
+            while any(scheduler.unit_state(unit) != "idle" for unit in step):
+                for unit in step:
+                    if scheduler.unit_state(unit) == "sent":
+                        scheduler.done(unit, t)
+                scheduler.decide(t)
+            t += 0.02
+        assert sent == [5, 8]
+
+
+def test_what_is_spread_over_all_links_holds_back_what_comes_after_it_on_each():
+    for link in (0, 1):
+        scheduler = Scheduler("priority", 2, 10**6, 1000)
+        scheduler.add_unit(2000, WIDE, 0, position=0)
+        scheduler.add_unit(10, link, 1, position=1)
+        scheduler.ready(0, 0, 0.0)
+        assert scheduler.decide(0.0)[0] == [0]
+        scheduler.ready(1, 0, 0.0)
+        assert scheduler.decide(0.0)[0] == []
+        scheduler.done(0, 0.001)
+        assert scheduler.decide(0.001)[0] == [1]
+
+
 def test_two_messages_fit_the_lead_limit_beside_the_bytes():
     """What one costs is known from its measurement. Without room for them, tiny units would leave one by one."""
     leads = []
