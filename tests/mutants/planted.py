@@ -234,10 +234,7 @@ MUTANTS = (
         "t + (link.rtt if far else 0)",
         "t",
         "the time until a far peer acknowledges anything counts for the rate",
-        (
-            "unit/core/test_scheduler.py::test_gradients_that_become_ready_one_by_one_do_not_lower_the_rate",
-            "unit/core/test_scheduler.py::test_a_link_that_always_has_something_to_carry_shows_its_rate",
-        ),
+        ("unit/core/test_scheduler.py::test_the_time_until_a_far_server_can_have_acknowledged_anything_does_not_count_for_the_rate",),
     ),
     Mutant(
         CORE + "drain.pyx",

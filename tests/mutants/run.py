@@ -20,7 +20,7 @@ import sys
 import time
 from itertools import groupby
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Set
+from typing import Dict, List, NoReturn, Optional, Sequence, Set
 
 from mutants.planted import MUTANTS, Mutant
 from support.paths import ROOT
@@ -80,7 +80,10 @@ def copy_tree() -> None:
 
 def build() -> None:
     """Compile what has changed in the copy."""
-    done = run([str(PYTHONS["mxnet"]), "setup.py", "-q", "build_ext", "--inplace"], COPY, BUILD_LIMIT)
+    try:
+        done = run([str(PYTHONS["mxnet"]), "setup.py", "-q", "build_ext", "--inplace"], COPY, BUILD_LIMIT)
+    except subprocess.TimeoutExpired:
+        stop(f"mutants: the copy was not built within {BUILD_LIMIT} s")
     if done.returncode:
         print(done.stdout[-5000:])
         stop("mutants: the copy cannot be built, see above")
@@ -151,7 +154,7 @@ def run(command: Sequence[str], cwd: Path, limit: float, env: Optional[Dict[str,
     return subprocess.CompletedProcess(command, process.returncode, output)
 
 
-def stop(message: str) -> None:
+def stop(message: str) -> NoReturn:
     print(message)
     sys.exit(2)
 

@@ -271,6 +271,13 @@ def test_a_link_that_always_has_something_to_carry_shows_its_rate(rtt, estimate)
     assert rate_after(2 + 80 * rtt, [(0, 500_000)] * 800, estimate, rtt=rtt) == pytest.approx(60e6, rel=0.05)
 
 
+@pytest.mark.parametrize("rtt", [0.02, 0.05])
+def test_the_time_until_a_far_server_can_have_acknowledged_anything_does_not_count_for_the_rate(rtt):
+    """So an estimate that is too low begins to rise with the first sample of a job, and the window with it."""
+    first = rate_after(3.2 * rtt, [(0, 100_000)] * 200, 30e6, rtt=rtt)
+    assert first > 31.5e6
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
