@@ -150,17 +150,18 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets)
         else:
             check_transfer(self._keys, key, None, out)
+        sliced, group_of = self._path.layout.slices, self._path.layout.group_of
+        plain = not (sliced or group_of or self._path.traced)
+        if isinstance(key, (list, tuple)) and not plain:
+            for name, targets in zip(key, out):
+                self.pull(name, targets, priority, ignore_sparse)
+            return
         if of_another_type(self._keys, key, out):
             self._pull_converted(key, out, priority, ignore_sparse)
             return
-        sliced, group_of = self._path.layout.slices, self._path.layout.group_of
-        if not (sliced or group_of or self._path.traced):
+        if plain:
             with self._in_store():
                 super().pull(key, out, priority, ignore_sparse)
-            return
-        if isinstance(key, (list, tuple)):
-            for name, targets in zip(key, out):
-                self.pull(name, targets, priority, ignore_sparse)
             return
         # A member of a group that was pushed has its value here: nothing changes it on the servers before this worker pushes it again.
         member = self._path.parameters.get(key) if key in group_of else None
