@@ -15,7 +15,7 @@ from ..launcher.launch import run_plans
 from ..launcher.outlet import Outlet
 from ..policies import DEFAULT, OFF, POLICIES
 from .arguments import choice, whole
-from .job import add_job_options, planner, pytorch_planner
+from .job import add_job_options, command_of, planner, pytorch_planner
 from .turns import MOST_TURNS, difference
 
 LINES = 10  # iterations between two lines of statistics, of which the times are read
@@ -130,7 +130,7 @@ def verdict(plain: Sequence[float], scheduled: Sequence[float], policy: str, wha
 
 def is_pytorch(command: Sequence[str]) -> bool:
     """Whether a command starts a PyTorch job, by the name of its launcher."""
-    words = list(command[1:] if command[:1] == ["--"] else command)
+    words = command_of(command)
     return bool(words) and (
         os.path.basename(words[0]) in LAUNCHERS or any(pair in zip(["-m"] * len(MODULES), MODULES) for pair in zip(words, words[1:]))
     )

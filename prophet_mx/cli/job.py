@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from functools import partial
-from typing import Callable, Dict, List, Mapping, Optional
+from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 from ..config import PREFIX, Config, check_for_mxnet
 from ..errors import LaunchError, not_allowed
@@ -80,10 +80,9 @@ def add_job_options(parser: argparse.ArgumentParser) -> None:
     add("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="the training command and its arguments")
 
 
-def command_of(arguments: argparse.Namespace) -> List[str]:
-    """The job's own command."""
-    words: List[str] = arguments.command
-    return words[1:] if words[:1] == ["--"] else words
+def command_of(words: Sequence[str]) -> List[str]:
+    """The job's own command, of the words that argparse has left."""
+    return list(words[1:] if words[:1] == ["--"] else words)
 
 
 def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]] = None) -> Callable[[], List[PlannedProcess]]:
@@ -92,7 +91,7 @@ def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]]
     Raises LaunchError if an argument is wrong, and ConfigError if a setting is; what the plan finds wrong is raised by the first call
     of what is returned.
     """
-    command = command_of(arguments)
+    command = command_of(arguments.command)
     if not command:
         raise LaunchError("no command given; allowed: a program and its arguments after '--', as in '-- python train.py'")
     named = {**parse_variables(arguments.env, os.environ), **(settings or {})}
@@ -122,7 +121,7 @@ def planner(arguments: argparse.Namespace, settings: Optional[Mapping[str, str]]
 
 def pytorch_planner(arguments: argparse.Namespace, settings: Mapping[str, str]) -> Callable[[], List[PlannedProcess]]:
     """As :func:`planner`, for a command that starts the ranks of a PyTorch job itself: one process."""
-    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    command = command_of(arguments.command)
     if not command or shutil.which(command[0]) is None:
         raise LaunchError(not_allowed(f"the command {' '.join(command[:1])!r}", "a program after '--', as in '-- torchrun train.py'"))
     for name in ("workers", "servers", "schedule", "gpus_per_worker", "port", "hosts", "hostfile", "ssh_option", "chdir", "python"):
