@@ -9,6 +9,7 @@ what else a worker starts would listen there as well. So the port has a variable
 import os
 from typing import Mapping, Optional
 
+LISTEN_VARIABLE = "PORT"  # ps-lite takes it as the port that its process has to listen on
 VARIABLE = "PROPHETMX_WORKER"  # as value_of() has it; no setting
 
 

@@ -3,6 +3,7 @@
 Builds read the version from this file without importing anything.
 """
 
+import sys
 import threading
 from typing import Any, Callable
 
@@ -38,6 +39,15 @@ def not_started(name: str, error: Exception) -> KVStoreError:
         f"the thread {THREAD_PREFIX + name} cannot be started ({error}); usually the limit of processes is reached: see "
         "'ulimit -u', and the limit of the container"
     )
+
+
+def flush_output() -> None:
+    """Write what the standard streams still hold, before a process ends by ``os._exit``."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError, AttributeError):  # it is closed, or nobody reads it
+            pass
 
 
 def in_own_thread() -> bool:

@@ -8,12 +8,12 @@ from contextlib import ExitStack
 from typing import Dict, List, Mapping, Sequence
 
 from ..launcher.console import LAUNCHER, Console, LogFolder, Sink
-from ..launcher.environment import LISTEN_VARIABLE
 from ..launcher.hint import torch_hint
 from ..launcher.launch import run_plans
 from ..launcher.outlet import Outlet
 from ..launcher.plans import PlannedProcess
 from ..launcher.ssh import FORWARDED, parse_variables, shown
+from ..place import LISTEN_VARIABLE
 from .arguments import whole
 from .job import add_job_options, command_of, planner
 
@@ -116,7 +116,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         if arguments.log_dir is not None:
             sinks.append(stack.enter_context(LogFolder(arguments.log_dir, [one.label for one in plans], sinks[0])))
-        hint = torch_hint(command_of(arguments), sum(plan.role == "worker" for plan in plans))
+        hint = torch_hint(command_of(arguments.command), sum(plan.role == "worker" for plan in plans))
         for line in _where(plans) + [hint] * bool(hint):
             sink(LAUNCHER, line, True)
         again = [plan] * arguments.restarts

@@ -6,8 +6,6 @@ from typing import Dict, List, Mapping, Optional
 from ..errors import LaunchError, not_allowed
 from . import bootstrap
 
-LISTEN_VARIABLE = "PORT"  # removed: ps-lite would take it as the port that every process has to listen on
-
 # A server waits for each operation before it answers: MXNet's threaded engine only hands every message through two more threads. Without
 # them a message takes three fifths of the time (two workers and a server on two cores). A worker must not wait: it needs that engine.
 SERVER_ENGINE = {"MXNET_ENGINE_TYPE": "NaiveEngine"}

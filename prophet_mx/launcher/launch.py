@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from ..errors import LaunchError
+from ..place import LISTEN_VARIABLE
 from ..runtime import EXIT_TIMEOUT
 from .console import LAUNCHER, Sink
-from .environment import LISTEN_VARIABLE
 from .hosts import Host
 from .job import Job, JobResult, ProcessResult, received
 from .outlet import HASTE, PATIENCE, Outlet

@@ -24,7 +24,8 @@ from typing import Any, Dict, List, Mapping, Optional
 
 from ..cuda import with_libraries
 from ..errors import LaunchError
-from .environment import LISTEN_VARIABLE, defaults, with_hook
+from ..place import LISTEN_VARIABLE
+from .environment import defaults, with_hook
 from .processes import STOP_SIGNALS, TICK, Guard, end_group, ended, signal_group
 
 EXIT_CANNOT_START = 2

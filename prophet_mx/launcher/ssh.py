@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Dict, List, Mapping, Sequence, Tuple
 
 from ..errors import LaunchError, not_allowed
-from .environment import LISTEN_VARIABLE
+from ..place import LISTEN_VARIABLE
 from .hosts import Host
 
 FORWARDED = ("DMLC_", "PROPHET_", "MXNET_", "PS_", "BYTESCHEDULER_")

@@ -7,7 +7,6 @@ the kernel for the state of each connection. It holds no reference to the store,
 import faulthandler
 import logging
 import os
-import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from .. import _core
 from ..config import Config
 from ..network.connections import Connection, Health
 from ..place import worker_name
-from ..runtime import EXIT_STALLED, start_thread
+from ..runtime import EXIT_STALLED, flush_output, start_thread
 
 logger = logging.getLogger("prophet_mx")
 
@@ -185,7 +184,9 @@ class Watchdog(Watch):
         try:
             yield
         finally:
-            self._blocked, self._ending = outer[0], outer[1] if outer[0] else ending
+            self._blocked = outer[0]
+            if self._blocked is not None:  # without an outer wait, connections may still be closed afterwards
+                self._ending = outer[1]
             self._phase += 1
 
     def hurry(self, code: int) -> None:
@@ -239,11 +240,7 @@ class Watchdog(Watch):
 
     def _end(self) -> None:
         logger.critical("%s: no answer for %.0f s; the process ends with exit code %d", self._name, self._quiet, self._code)
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (OSError, ValueError, AttributeError):
-                pass
+        flush_output()
         faulthandler.dump_traceback(file=2, all_threads=True)
         os._exit(self._code)
 

@@ -22,14 +22,13 @@ from typing import Any, Callable, Iterator, Optional, Set
 import mxnet as mx
 
 from ..errors import KVStoreError
-from ..place import port_here
+from ..place import LISTEN_VARIABLE, port_here
 from ..runtime import start_thread
 from .arguments import KVStoreMXNetError
 
 logger = logging.getLogger("prophet_mx")
 
 MINUTE = 60.0  # seconds within which a worker makes its store
-LISTEN = "PORT"  # where ps-lite listens
 NEEDED = ("DMLC_ROLE", "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT", "DMLC_NUM_WORKER", "DMLC_NUM_SERVER")  # by every process of a job
 _ADVICE = "make it with mx.kv.create('dist_sync'), or give the script its option for that, such as --kv-store dist_sync"
 
@@ -117,14 +116,14 @@ def _noting(create: Callable[..., Any]) -> Callable[..., Any]:
 def _own_port(name: Any) -> Iterator[None]:
     """A context for the making of a store: it listens at this worker's port, which makes its rank the launcher's number."""
     port = port_here()
-    if port is None or "dist" not in str(name).lower() or LISTEN in os.environ:
+    if port is None or "dist" not in str(name).lower() or LISTEN_VARIABLE in os.environ:
         yield
         return
-    os.environ[LISTEN] = str(port)
+    os.environ[LISTEN_VARIABLE] = str(port)
     try:
         yield
     finally:
-        del os.environ[LISTEN]
+        del os.environ[LISTEN_VARIABLE]
 
 
 def _needing_job(create: Callable[..., Any]) -> Callable[..., Any]:

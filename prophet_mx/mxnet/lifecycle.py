@@ -24,7 +24,7 @@ from .. import _core
 from ..config import Config
 from ..monitoring.watchdog import Watchdog
 from ..place import worker_name
-from ..runtime import EXIT_STALLED, in_own_thread
+from ..runtime import EXIT_STALLED, flush_output, in_own_thread
 from .api import PlainStore
 from .failures import message
 from .owned import OwnedStore
@@ -269,11 +269,7 @@ def _exit_failed() -> None:
     """End the process with 1, as after an exception: it has trained with parameters that were not updated. Nobody is waited for: the
     servers serve no purpose any more."""
     logging.shutdown()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            stream.flush()
-        except (OSError, ValueError, AttributeError):
-            pass
+    flush_output()
     os._exit(1)
 
 
