@@ -54,15 +54,15 @@ def after(wait: Callable[[], None], method: Callable[..., Any]) -> Callable[...,
     return call
 
 
-def weakly(method: Callable[[], None]) -> Callable[..., None]:
-    """Calls this method while its object lives, and does not keep it alive."""
+def weakly(method: Callable[..., None], *given: Any) -> Callable[..., None]:
+    """Calls this method, with what is ``given`` here, while its object lives, and does not keep it alive."""
     reference = weakref.WeakMethod(method)
 
     @untraced
     def call(*_: Any) -> None:
         found = reference()
         if found is not None:
-            found()
+            found(*given)
 
     return call
 

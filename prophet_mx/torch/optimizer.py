@@ -318,8 +318,8 @@ class ScheduledOptimizer(torch.optim.Optimizer):
 
     def _await_updates(self) -> None:
         """Sums that no update waits for may still be under way."""
-        if self._exchange is not None:
-            self._exchange.synchronize()
+        if self._schedule is not None:
+            self._schedule.await_updates()
 
     def _follow_groups(self) -> None:
         """See whether the program has changed which parameters are in which group."""

@@ -10,7 +10,7 @@ from torch import nn
 
 from .exchange import Exchange
 from .habits import all_read
-from .hooks import Hook, untraced
+from .hooks import Hook, weakly
 from .tracked import STEPPING
 
 logger = logging.getLogger("prophet_mx")
@@ -45,7 +45,7 @@ class Unscheduled:
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """One of the user's optimizers of the model."""
         self._optimizers.add(optimizer)
-        self._handles.append(optimizer.register_step_pre_hook(_weakly_told(self)))
+        self._handles.append(optimizer.register_step_pre_hook(weakly(self.stepped_directly, type(optimizer).__name__)))
 
     def _found(self, reason: str) -> None:
         if reason not in self.reasons:
@@ -128,15 +128,3 @@ class Unscheduled:
 def _drop(param: nn.Parameter) -> None:
     """After backward has added to ``grad``."""
     param.grad = None
-
-
-def _weakly_told(unscheduled: Unscheduled) -> Any:
-    reference = weakref.ref(unscheduled)
-
-    @untraced
-    def before_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        found = reference()
-        if found is not None:
-            found.stepped_directly(type(optimizer).__name__)
-
-    return before_step
