@@ -15,7 +15,7 @@ from prophet_mx.errors import CollectiveError, ConfigError
 from prophet_mx.torch import ScheduledOptimizer
 from support.ranks import on_ranks
 from support.sent import sent
-from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, run, same, step
+from support.training import Method, Scheduled, ScheduledDDP, assert_equal, batches, counted_steps, run, same, step
 
 WIDTH = 24
 ITERATIONS = 6
@@ -116,12 +116,7 @@ def test_so_is_the_next_one():
         for _ in range(2):
             for batch in batches(4, 2, 500):
                 yield step(forward, optimizer, batch)
-            getattr(optimizer, "synchronize", int)()
-            with sent() as found:
-                for batch in batches(4, 2, 500):
-                    yield step(forward, optimizer, batch)
-                getattr(optimizer, "synchronize", int)()
-            counted.append(found[0])
+            counted.append((yield from counted_steps(forward, optimizer, 500)))
             forward = DistributedDataParallel(model)
 
     counted = []

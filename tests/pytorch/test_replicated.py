@@ -8,8 +8,7 @@ from torch.distributed._composable import replicate
 from prophet_mx.errors import ConfigError
 from prophet_mx.torch import ScheduledOptimizer, trial
 from support.ranks import on_ranks
-from support.sent import sent
-from support.training import Method, Scheduled, assert_equal, batches, run, step
+from support.training import Method, Scheduled, assert_equal, batches, counted_steps, run, step
 
 WIDTH = 24
 ITERATIONS = 6
@@ -114,12 +113,7 @@ def test_the_gradients_are_sent_once():
             if closed:
                 method.close()
                 optimizer = inner
-            getattr(optimizer, "synchronize", int)()
-            with sent() as found:
-                for batch in batches(4, 2, 500):
-                    yield step(forward, optimizer, batch)
-                getattr(optimizer, "synchronize", int)()
-            counted.append(found[0])
+            counted.append((yield from counted_steps(forward, optimizer, 500)))
 
     same(training, Both(True, unit=100_000), Both(False, unit=100_000))
     payload = 4 * 4 * (2 * 500 * 500 + 5 * 500)

@@ -8,7 +8,7 @@ is to be compared: losses, weights, or texts. At its end parameters, buffers, an
 import threading
 import time
 from contextlib import contextmanager
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Generator, Iterable, Iterator, List, Tuple
 
 import torch
 import torch.distributed as dist
@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from prophet_mx.torch import ScheduledOptimizer, agreement
+from support.sent import sent
 
 WARMUP = 2  # iterations before the plan
 UNIT = 2048  # bytes: small, so that gradients of a few thousand elements are sliced
@@ -248,3 +249,13 @@ def step(model: nn.Module, optimizer: torch.optim.Optimizer, batch: torch.Tensor
     loss = backward(model, optimizer, batch)
     optimizer.step()
     return loss
+
+
+def counted_steps(model: nn.Module, optimizer: torch.optim.Optimizer, width: int) -> Generator[torch.Tensor, None, int]:
+    """Four whole ones with rows of this width; their losses. Returns how many bytes this rank has sent in them."""
+    getattr(optimizer, "synchronize", int)()
+    with sent() as found:
+        for batch in batches(4, 2, width):
+            yield step(model, optimizer, batch)
+        getattr(optimizer, "synchronize", int)()
+    return found[0]
