@@ -107,6 +107,8 @@ def check(
         raise ConfigError(
             f"optimizer is {type(optimizer).__name__}, which cannot be scheduled; allowed: one that takes one gradient a step"
         )
+    if not hasattr(optimizer, "_optimizer_step_pre_hooks"):  # PyTorch's own step() fails without them, after zero_grad()
+        raise ConfigError(f"optimizer is a {type(optimizer).__name__} that has not called Optimizer.__init__(); allowed: one that has")
     if not named:
         raise ConfigError("model has no parameter that requires a gradient")
     _check_parameters(model, optimizer, named, config, again)

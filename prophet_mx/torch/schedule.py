@@ -130,7 +130,8 @@ class Schedule:
         groups = Groups(optimizer, self.exchange.tracked, self._groups)
         self._groups.add(groups)
         self.unscheduled.watch(optimizer)
-        self._handles.append(optimizer.register_state_dict_pre_hook(weakly(self.await_updates)))
+        if refusals.steps_lazily(optimizer):  # one that runs as a whole has no updates under way
+            self._handles.append(optimizer.register_state_dict_pre_hook(weakly(self.await_updates)))
         return groups
 
     def await_updates(self) -> None:

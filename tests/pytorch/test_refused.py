@@ -3,6 +3,7 @@
 import copy
 import os
 import pickle
+from collections import OrderedDict
 
 import pytest
 import torch
@@ -64,7 +65,26 @@ class Derived(torch.optim.SGD):
                 param.div_(norm)
 
 
-WHOLE = {"own": Own, "derived": lambda params: Derived(params, lr=0.1)}
+class Around(torch.optim.Optimizer):
+    """Has an optimizer within, and only as much of the base class as ``step()`` needs: as Lookahead, it does not call its ``__init__``."""
+
+    def __init__(self, inner, of_step=True):
+        self.inner, self.state = inner, {}
+        self.param_groups, self.defaults = inner.param_groups, inner.defaults
+        if of_step:
+            self._optimizer_step_pre_hooks, self._optimizer_step_post_hooks = OrderedDict(), OrderedDict()
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+        with torch.no_grad():
+            for param in self.param_groups[0]["params"]:
+                param.mul_(0.9)
+
+    def state_dict(self):
+        return self.inner.state_dict()
+
+
+WHOLE = {"own": Own, "derived": lambda params: Derived(params, lr=0.1), "around another": lambda params: Around(torch.optim.Adam(params))}
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -122,8 +142,10 @@ def test_an_optimizer_in_which_a_framework_has_put_another_is_refused_by_name(na
         (lambda model: ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), policy="fifo"), "policy='fifo'"),
         (lambda model: ScheduledOptimizer(model, torch.optim.SGD(model.parameters(), lr=0.1), units=1), "units"),
         (lambda model: ScheduledOptimizer(torch.jit.script(model), torch.optim.SGD(model.parameters(), lr=0.1)), "ScriptModule"),
+        (lambda model: ScheduledOptimizer(model, Around(torch.optim.SGD(model.parameters()), False)), r"Optimizer.__init__\(\)"),
     ],
-    ids=["no model", "no optimizer", "another's parameters", "nothing to train", "unit", "policy", "unknown setting", "script"],
+    ids=["no model", "no optimizer", "another's parameters", "nothing to train", "unit", "policy", "unknown setting", "script"]
+    + ["no __init__"],
 )
 def test_a_wrong_argument_is_named(make, part):
     """Before anything is sent: there is no process group."""
