@@ -16,7 +16,7 @@ from prophet_mx import ProphetError
 from prophet_mx.errors import ConfigError
 from prophet_mx.torch import ScheduledOptimizer
 from support.ranks import on_ranks
-from support.training import METHODS, Scheduled, batches, run, same, step
+from support.training import METHODS, Scheduled, ScheduledDDP, batches, run, same, step
 
 WIDTH = 24
 ITERATIONS = 6
@@ -340,6 +340,27 @@ def test_a_ddp_that_treats_gradients_in_a_way_of_its_own_is_refused(attribute):
     setattr(ddp, attribute, True)  # mixed precision needs a GPU
     with pytest.raises(ConfigError, match=attribute.replace("_use_", "")):
         ScheduledOptimizer(ddp, torch.optim.SGD(ddp.parameters(), lr=0.1))
+
+
+@on_ranks(2)
+def test_a_parameter_that_the_ddp_is_told_to_ignore_has_an_optimizer_of_its_own():
+    """It is each rank's own. In the optimizer that is scheduled it is an error."""
+
+    def training(method):
+        model = net()
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, ["0.weight"])
+        ignored, *others = model.parameters()
+        if isinstance(method, Scheduled):
+            with pytest.raises(ConfigError, match="'0.weight', which the DistributedDataParallel was told to ignore.*optimizer of its own"):
+                method.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        forward, optimizer = method.wrap(model, torch.optim.SGD(others, lr=0.1, momentum=0.9))
+        own = torch.optim.SGD([ignored], lr=0.1)
+        for batch in batches(ITERATIONS, 4, WIDTH):
+            yield step(forward, optimizer, batch)
+            own.step()
+            own.zero_grad()
+
+    same(training, ScheduledDDP())
 
 
 @pytest.mark.parametrize("method", METHODS)
