@@ -457,6 +457,28 @@ def test_two_backwards_for_a_step():
 
 
 @on_ranks(2)
+def test_two_forwards_and_then_a_backward_of_each():
+    """As a discriminator's losses of real and of made images. Both are reduced; DDP leaves the second one as it is on each rank."""
+
+    def training(method):
+        model = nn.Sequential(nn.Linear(WIDTH, 40), nn.Tanh(), nn.Linear(40, 2))
+        forward, optimizer = method.wrap(model, momentum(model))
+        by_hand = type(method) is Method
+        data = batches(2 * ITERATIONS, 4, WIDTH)
+        for batch in data:
+            optimizer.zero_grad()
+            losses = [(model if by_hand else forward)(part).square().mean() for part in (batch, next(data))]
+            for loss in losses:
+                loss.backward()
+                for param in model.parameters() if by_hand else ():
+                    dist.all_reduce(param.grad.div_(2))
+            optimizer.step()
+            yield losses
+
+    same(training)
+
+
+@on_ranks(2)
 def test_a_closure():
     def training(method):
         model = net()
