@@ -21,6 +21,7 @@ from ..config import shown
 from ..errors import KVStoreError, not_allowed
 from ..planning.placement import FACTOR, SURE
 from .keys import MAX_KEY, KeyBook, Shape, shape_of
+from .optimizers import of_the_script
 
 MAX_DEVICES = _core.MAX_OUTS
 COMPRESSIONS = ("none", "2bit")
@@ -250,16 +251,23 @@ def fit(native: "_core.Parameter", given: Any) -> bool:
 
 
 def pickled_optimizer(optimizer: Any) -> bytes:
-    """The optimizer, pickled as the servers need it. Anything but an instance of MXNet's Optimizer would end the servers."""
+    """The optimizer, pickled as the servers need it. Anything but an instance of MXNet's Optimizer would end the servers; where they cannot
+    load one, they would print an error, and add up gradients from then on."""
     if not isinstance(optimizer, mx.optimizer.Optimizer):
         raise KVStoreAttributeError(
             "an optimizer is an mx.optimizer.Optimizer, as from mx.optimizer.create('sgd'), not " + _kind(optimizer)
         )
     try:
-        return pickle.dumps(optimizer)
+        pickled = pickle.dumps(optimizer)
     except Exception as error:  # whatever the optimizer's own parts raise
         why = " ".join(str(error).split())
         raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}") from error
+    for name in of_the_script(optimizer):
+        raise KVStorePicklingError(
+            f"the servers cannot load {name}, a class of the script itself, which they run only as far as 'import mxnet'; put it into a "
+            "module that the script imports, and that the servers find as well"
+        )
+    return pickled
 
 
 def parameter_names(optimizer: Any) -> Dict[Any, str]:

@@ -63,10 +63,18 @@ import mxnet as mx
 from normalised import Normalised
 from prophet_mx import KVStoreError, ScheduledKVStore
 
+class Halving(mx.lr_scheduler.LRScheduler):
+    def __call__(self, count):
+        return 0.5 ** count
+
 logging.basicConfig(level=logging.INFO)
 plain = mx.kv.create("dist_sync")
 plain.init(7, mx.nd.zeros((64,)))
 kv = ScheduledKVStore(plain)
+try:
+    kv.set_optimizer(Normalised(lr_scheduler=Halving()))
+except KVStoreError as error:
+    print("refused:", error)
 kv.set_optimizer(Normalised())
 kv.init(8, mx.nd.zeros((64,)))
 out = mx.nd.zeros((64,))
@@ -84,12 +92,14 @@ print("units", kv.stats()["units"])
 
 
 def test_an_optimizer_that_is_not_mxnets_own_gets_whole_gradients():
-    """Also: a numbered key from before the store was wrapped is refused where others came after, without harm to the job."""
+    """Also: a numbered key from before the store was wrapped is refused where others came after, without harm to the job; and so is a
+    class of the script itself, with which MXNet's servers would add up gradients instead of updating weights."""
     path = os.pathsep.join([package_env()["PYTHONPATH"], str(JOB.parent)])
     result = run_cluster(CUSTOM, 2, 1, env={"PROPHET_UNIT": "100", "PYTHONPATH": path})
     for worker in result.workers:
         assert "units 5" in worker.output and "layout: no gradient is sliced" in worker.output, result.logs()
         assert "refused: key 7 was not initialised through this store" in worker.output, result.logs()
+        assert "refused: the servers cannot load Halving, a class of the script itself" in worker.output, result.logs()
     assert result.logs().count("large gradients are not sliced: Normalised is not known to be exact on slices") == 1, result.logs()
 
 
