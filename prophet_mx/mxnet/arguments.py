@@ -262,10 +262,11 @@ def pickled_optimizer(optimizer: Any) -> bytes:
     except Exception as error:  # whatever the optimizer's own parts raise
         why = " ".join(str(error).split())
         raise KVStorePicklingError(f"this {type(optimizer).__name__} cannot be pickled, but the servers need it pickled: {why}") from error
-    for name in of_the_script(optimizer):
+    unknown = of_the_script(optimizer)
+    if unknown:
         raise KVStorePicklingError(
-            f"the servers cannot load {name}, a class of the script itself, which they run only as far as 'import mxnet'; put it into a "
-            "module that the script imports, and that the servers find as well"
+            f"the servers cannot load {unknown[0]}, a class of the script itself, which they run only as far as 'import mxnet'; put it "
+            "into a module that the script imports, and that the servers find as well"
         )
     return pickled
 
