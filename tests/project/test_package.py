@@ -16,6 +16,8 @@ NOT_SOURCE = shutil.ignore_patterns(
     ".venv",
     ".venv-torch",
     ".venv-cuda",
+    ".venv-newer",
+    ".mutants",
     "build",
     "dist",
     "*.egg-info",
