@@ -16,7 +16,6 @@ The exit code is 1 if a job failed; 3 without the privileges that namespaces nee
 """
 
 import argparse
-import os
 import sys
 from functools import partial
 from typing import Dict, List, NamedTuple, Optional, Sequence
@@ -144,14 +143,8 @@ def of_device(row: JobRow, compute: float, size: int, rate: float, cell: DeviceC
     return row._replace(
         compute_ms=round(compute * 1e3, 1),
         images=cell.batch * cell.cluster.workers,
-        cores_percent=cores_percent(row, cell.cluster.workers),
         **({"rho": round(size / rate / compute, 3), "megabytes": round(size / 1e6, 2)} if size else {}),
     )
-
-
-def cores_percent(row: JobRow, workers: int) -> float:
-    """What a job's workers and servers took of the machine's cores."""
-    return round(((row.cpu_percent or 0) * workers + (row.server_cpu_percent or 0)) / len(os.sched_getaffinity(0)), 1)
 
 
 def script(cell: DeviceCell, method: Optional[Method], options: argparse.Namespace) -> List[str]:

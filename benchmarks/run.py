@@ -17,6 +17,7 @@ import argparse
 import json
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Dict, List, Mapping, Optional, Sequence
@@ -34,6 +35,7 @@ from .testbed import Testbed, measure
 from .testbed.emulated import Task
 from .testbed.exits import exit_code
 from .testbed.job import run_job
+from .testbed.network import Shape
 
 UNITS = (64_000, 128_000, 256_000, 512_000)  # that --tune tries, bytes
 
@@ -85,8 +87,8 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace,
     """Run a round of ``methods`` in one cell and return its rows. Raises NeedsRoot and TestbedError if the testbed could not be built."""
     known = {method.name: method for method in methods}
     tried: Dict[str, int] = {}
-    with Testbed(cell.workers, cell.servers, cell.rate) as bed:
-        session = Session(str(cell), "", cell.rate, lambda: measure(bed), options, kept)
+    with testbed(cell) as bed:
+        session = Session(str(cell), "", cell.link_rate, lambda: measure(bed), options, kept)
         load = cell.load(session.goodput.link)
         print(
             f"  {load.profile.total_bytes / 1e6:.2f} MB, compute {load.profile.compute_seconds:.3f} s, rho {load.rho:.3f}, "
@@ -111,6 +113,15 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace,
         return session.rows(session.attempts(list(known), run), load)
 
 
+def testbed(cell: Cell) -> Testbed:
+    """The machines and links of a cell."""
+    shape = Shape.for_rate(cell.link_rate)
+    if cell.ports:
+        shape = replace(shape, limit=int(cell.ports))
+    hosts = shape.holding() if cell.hosts == "hold" else shape
+    return Testbed(cell.workers, cell.servers, cell.link_rate, shape, cell.congestion or "cubic", hosts)
+
+
 def run_method(
     bed: Testbed, cell: Cell, load: Load, method: Method, options: argparse.Namespace, env: Mapping[str, str], spans: bool = False
 ) -> MeasuredJob:
@@ -128,9 +139,10 @@ def run_method(
         cell.keys == "names",
     )
     with turn(options.lock):
-        launched = time.monotonic()
+        launched, before = time.monotonic(), bed.losses()
         workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
-    return MeasuredJob([{**worker, "launch_seconds": worker["begin"] - launched} for worker in workers])
+        lost = bed.losses().since(before)
+    return MeasuredJob([{**worker, "launch_seconds": worker["begin"] - launched, "losses": lost._asdict()} for worker in workers])
 
 
 def _timeline(folder: Optional[Path], name: str) -> Dict[str, str]:

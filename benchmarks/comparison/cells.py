@@ -10,7 +10,7 @@ from prophet_mx.planning.bound import communication_seconds, job_bound, rho, sca
 from prophet_mx.planning.placement import BIGARRAY_BOUND, BIGARRAY_VARIABLE
 from prophet_mx.profiling.gradient_profile import GradientProfile
 from prophet_mx.profiling.model_profiles import FOLDER
-from prophet_mx.quantities import RATE_EXAMPLES, format_rate, parse_rate
+from prophet_mx.quantities import RATE_EXAMPLES, format_rate, parse_rate, parse_size
 
 PROFILES = Path(FOLDER)
 DEFAULT_COMPUTE = 1.0  # seconds per iteration
@@ -41,7 +41,7 @@ class Load(NamedTuple):
         return rho(self.profile, self.rate)
 
 
-TEXTS = ("update", "keys")  # a cell's settings that are words
+TEXTS = ("update", "keys", "hosts", "congestion")  # a cell's settings that are words
 
 
 def _one_of(*allowed: str) -> Callable[[str], str]:
@@ -68,6 +68,11 @@ class Cell:
     slow : the last worker computes by this factor longer than the others.
     jitter : every operation's compute time is drawn between 1 - jitter and 1 + jitter times its own.
     update : ``servers`` if they update the parameters, by SGD with momentum, as Module and Trainer do. P3 cannot: its workers get sums.
+    slowed : rates, and with them the time of queues, are divided, and compute times multiplied, by it, so that a few cores carry many
+        processes. All other settings are of the job as it would be. TCP's timeouts, and the processor time of a message, stay as they are.
+    ports : bytes that a port of the switch holds; what comes when it is full is dropped. By default 6 ms at the link's rate.
+    hosts : ``hold`` if they hold their own packets back, as hosts do; else they drop as ports do, as on a policed link.
+    congestion : TCP's congestion control, ``cubic`` or ``bbr``; by default the former.
     keys : ``names`` if they are numbers in the order of the sorted names, as Trainer numbers them; else names in the order of the layers.
 
     Of rho, compute and scale two may be given; ``compute`` is 1 s unless rho and scale are. Sizes follow from rho and compute,
@@ -85,6 +90,10 @@ class Cell:
     jitter: Optional[float] = None
     update: Optional[str] = None
     keys: Optional[str] = None
+    slowed: Optional[float] = None
+    ports: Optional[float] = None
+    hosts: Optional[str] = None
+    congestion: Optional[str] = None
 
     def __post_init__(self) -> None:
         if None not in (self.rho, self.compute, self.scale):
@@ -105,6 +114,10 @@ class Cell:
             "jitter": float,
             "update": _one_of("servers"),
             "keys": _one_of("names"),
+            "slowed": float,
+            "ports": parse_size,
+            "hosts": _one_of("hold", "drop"),
+            "congestion": _one_of("cubic", "bbr"),
         }
         values: Dict[str, Any] = {}
         for setting in settings:
@@ -130,6 +143,11 @@ class Cell:
         shown += [f"{name}={getattr(self, name)}" for name in TEXTS if getattr(self, name) is not None]
         return ",".join([self.profile] + shown + [f"rate={self.rate * 8 / 1e9:g}Gbit"])
 
+    @property
+    def link_rate(self) -> float:
+        """Bytes/s of the testbed's links."""
+        return self.rate / (self.slowed or 1.0)
+
     def load(self, goodput: float) -> Load:
         """Scale the profile to this cell for links that carry ``goodput`` bytes/s. Raises ProfileError."""
         known = PROFILES / (self.profile + ".json")
@@ -139,7 +157,7 @@ class Cell:
             profile = original.scaled(size=self.scale)
             profile = profile.scaled(compute=communication_seconds(profile, rate) / self.rho)
         else:
-            profile = original.scaled(compute=self.compute or DEFAULT_COMPUTE, size=self.scale or 1.0)
+            profile = original.scaled(compute=(self.compute or DEFAULT_COMPUTE) * (self.slowed or 1.0), size=self.scale or 1.0)
             profile = profile if self.rho is None else scaled_to_rho(profile, rate, self.rho)
         factor = profile.total_bytes / original.total_bytes
         # What MXNet would split over the servers at full size it splits here, whatever the method.
@@ -200,6 +218,14 @@ def title(text: str, kind: str = "") -> str:
         parts.append(f"one {'rank' if ranks else 'worker'} {cell.slow - 1:.0%} slower")
     if cell.jitter:
         parts.append(f"compute times vary by {cell.jitter:.0%}")
+    if cell.ports:
+        parts.append(f"ports of {cell.ports / 1e3:g} KB")
+    if cell.hosts == "drop":
+        parts.append("hosts drop too")
+    if cell.congestion:
+        parts.append(cell.congestion.upper())
+    if cell.slowed:
+        parts.append(f"slowed down by {cell.slowed:g}")
     if STEPS in text:
         parts.append("gradients in steps")
     if kind == "cpu" and cell.profile != REAL:

@@ -1,6 +1,7 @@
 """The jobs of a comparison, and a row of a CSV file for each."""
 
 import csv
+import os
 import statistics
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -69,6 +70,9 @@ class JobRow(NamedTuple):
     accuracy: Optional[float] = None  # share of them that was recognised, in the measured iterations
     weights: str = ""  # a hash of those of all workers in the end
     cores_percent: Optional[float] = None  # of all cores, that workers and servers took
+    port_drops: Optional[float] = None  # packets, in the whole job
+    host_drops: Optional[float] = None
+    resent_percent: Optional[float] = None  # of the bytes that TCP sent
     start_s: Optional[float] = None  # from the start of the processes to full speed: what the first iterations take longer counts
 
     @property
@@ -96,19 +100,21 @@ def make_row(cell: str, kind: str, load: Optional[Load], rate: float, attempt: A
             megabytes=round(load.profile.total_bytes / 1e6, 2),
             model_megabytes=round(load.model_bytes / 1e6, 2),
         )
-    return row._replace(
+    row = row._replace(
         time_ms=round(median, 2),
         p10_ms=round(quantile(times, 0.1), 1),
         p90_ms=round(quantile(times, 0.9), 1),
         iterations=len(times),
         **_of_workers(attempt.job.workers, warmup),
     )
+    return row if row.server_cpu_percent is None else row._replace(cores_percent=cores_percent(row, len(attempt.job.workers)))
 
 
 def _of_workers(results: Results, warmup: int) -> Dict[str, Any]:
     servers = [100 * result["server_cpu_seconds"] / result["wall_seconds"] for result in results if "server_cpu_seconds" in result]
     calls = [time for result in results for time in result.get("call_seconds", ())[warmup:]]
     memory = [result["memory_bytes"] for result in results if "memory_bytes" in result]
+    lost = results[0].get("losses") or {}
     launches = [_launch(result, warmup) for result in results if "launch_seconds" in result]
     stats: Dict[str, Any] = results[0].get("stats") or {}
     return {
@@ -119,8 +125,16 @@ def _of_workers(results: Results, warmup: int) -> Dict[str, Any]:
         "message_us": round(1e6 * stats["message_seconds"], 1) if stats.get("message_seconds") else None,
         "unit_kb": round(stats["unit_bytes"] / 1e3, 1) if stats.get("unit_bytes") else None,
         "wrong": sum(result["wrong"] for result in results),
+        "port_drops": lost.get("ports"),
+        "host_drops": lost.get("hosts"),
+        "resent_percent": round(100 * lost["resent"] / lost["sent"], 3) if lost.get("sent") else None,
         "start_s": round(max(launches), 2) if launches else None,
     }
+
+
+def cores_percent(row: JobRow, workers: int) -> float:
+    """What a job's workers and servers took of the machine's cores."""
+    return round(((row.cpu_percent or 0) * workers + (row.server_cpu_percent or 0)) / len(os.sched_getaffinity(0)), 1)
 
 
 def _launch(result: Dict[str, Any], warmup: int) -> float:

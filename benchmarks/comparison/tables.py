@@ -8,7 +8,7 @@ from prophet_mx.quantities import format_rate
 from .cells import family, model, title
 from .rows import JobRow, by_cell
 from .summaries import LEFT_OUT, CellSummary, Summary, summarise
-from .trainings import KIND_OF_DEVICES
+from .trainings import BUSY, KIND_OF_DEVICES
 from .trainings import table as of_training
 
 About = Mapping[str, Any]  # see metadata.py
@@ -40,7 +40,21 @@ def _detail(cell: CellSummary) -> str:
         f"| method | time, ms (95%) | 10% to 90% | time / bound | speed of {ours.method} against it (95%) | calls, ms | CPU "
         "| servers' CPU | memory, MB | jobs |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     )
-    return head + "".join(_line(summary, ours) for summary in cell.methods.values())
+    return head + "".join(_line(summary, ours) for summary in cell.methods.values()) + _lost(cell)
+
+
+def _lost(cell: CellSummary) -> str:
+    """What the network lost, and what the jobs took of the processor, by method; nothing of results that do not tell."""
+    found = [(summary.method, summary.jobs) for summary in cell.methods.values() if summary.jobs and summary.jobs[0].port_drops is not None]
+    if not found:
+        return ""
+    lines = ["", "| method | packets dropped by ports | by hosts | bytes sent again | of all cores |", "|---|---:|---:|---:|---:|"]
+    for method, jobs in found:
+        values = [_mean(jobs, "port_drops"), _mean(jobs, "host_drops")]
+        values += [_mean(jobs, "resent_percent", 2, "%"), _mean(jobs, "cores_percent", 0, "%")]
+        lines.append(f"| {method} | {' | '.join(values)} |")
+    busy = max((job.cores_percent or 0 for _, jobs in found for job in jobs), default=0) > BUSY
+    return "\n".join(lines + [""] + ["\nProcesses took over 80% of the cores: the processor decides with the network.\n"] * busy)
 
 
 def _bounded(cell: CellSummary) -> Optional[JobRow]:

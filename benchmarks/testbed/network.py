@@ -5,6 +5,9 @@
     node namespace                         hub namespace
     eth0  [tbf: node -> bridge]  <--veth-->  <node>  [tbf: bridge -> node]  -- br0 (bridge)
 
+The bucket in the hub is a switch's port, which drops the packets that its queue has no room for. The one in the node's namespace is the
+host's own queue: it drops as well, as a policed link does, or it holds packets back, as hosts do.
+
 Nothing is created in the host's own namespace, so removing the namespaces removes everything. Their names carry the pid and
 the start time of the process that made them: what a dead process left is found and removed by the next one.
 """
@@ -12,6 +15,7 @@ the start time of the process that made them: what a dead process left is found 
 import atexit
 import ctypes
 import itertools
+import json
 import os
 import re
 import shutil
@@ -19,8 +23,8 @@ import signal
 import subprocess
 import threading
 import time
-from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple
+from dataclasses import dataclass, replace
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from prophet_mx.errors import ProphetError
 from prophet_mx.quantities import format_rate
@@ -31,7 +35,9 @@ _SUBNET = "10.77"
 _CLONE_NEWNET = 0x40000000
 _serial = itertools.count()
 
-MIN_RATE, MAX_RATE = 0.1e9 / 8, 10e9 / 8  # bytes/s
+MIN_RATE, MAX_RATE = 0.01e9 / 8, 10e9 / 8  # bytes/s
+HELD_SECONDS = 1.0  # of packets, that a host holds back at most
+SEGMENT = 1448  # bytes of a full TCP segment
 
 
 class TestbedError(ProphetError):
@@ -86,8 +92,24 @@ class Shape:
         burst = max(int(rate * burst_time), 6 * 1514)
         return cls(rate, burst, max(int(rate * queue_time), 32 * 1514), min(max(burst // 2, 3 * 1514), 65536))
 
+    def holding(self) -> "Shape":
+        """The same, but with a queue that hosts never fill."""
+        return replace(self, limit=max(self.limit, int(self.rate * HELD_SECONDS), 1_000_000))
+
     def qdisc(self) -> List[str]:
         return ["tbf", "rate", f"{int(self.rate * 8)}bit", "burst", str(self.burst), "limit", str(self.limit)]
+
+
+class Losses(NamedTuple):
+    """What the network has lost so far: packets that ports and hosts have dropped, and bytes that TCP has sent, and sent again."""
+
+    ports: int
+    hosts: int
+    sent: int
+    resent: int
+
+    def since(self, before: "Losses") -> "Losses":
+        return Losses(*(now - then for now, then in zip(self, before)))
 
 
 class Testbed:
@@ -112,13 +134,22 @@ class Testbed:
 
     __test__ = False
 
-    def __init__(self, workers: int, servers: int, rate: float, shape: Optional[Shape] = None, congestion: str = "cubic") -> None:
+    def __init__(
+        self,
+        workers: int,
+        servers: int,
+        rate: float,
+        shape: Optional[Shape] = None,
+        congestion: str = "cubic",
+        hosts: Optional[Shape] = None,
+    ) -> None:
         if workers < 1 or servers < 1 or workers + servers > 250:
             raise TestbedError(f"{workers} workers and {servers} servers: at least one of each, 250 in all")
         if not MIN_RATE <= rate <= MAX_RATE:
             raise TestbedError(f"a link rate of {format_rate(rate)} is outside {format_rate(MIN_RATE)} to {format_rate(MAX_RATE)}")
         self.workers, self.servers, self.rate = workers, servers, rate
         self.shape = shape or Shape.for_rate(rate)
+        self.hosts = hosts or self.shape
         self.congestion = congestion
         names = [f"s{i}" for i in range(servers)] + [f"w{i}" for i in range(workers)]
         self.nodes: Dict[str, str] = {name: f"{_SUBNET}.0.{i + 1}" for i, name in enumerate(names)}
@@ -173,19 +204,31 @@ class Testbed:
             for name in ("lo", "eth0"):
                 _run("ip", "-n", space, "link", "set", name, "up")
             _run("ip", "-n", hub, "link", "set", node, "master", "br0", "up")
-            _run("tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", *self.shape.qdisc())
+            _run("tc", "-n", space, "qdisc", "add", "dev", "eth0", "root", *self.hosts.qdisc())
             _run("tc", "-n", hub, "qdisc", "add", "dev", node, "root", *self.shape.qdisc())
             _run(
                 "ip", "-n", space, "route", "replace", f"{_SUBNET}.0.0/24", "dev", "eth0", "src", address, "congctl", self.congestion
             )  # a namespace may not choose by sysctl what the host restricts
 
     def set_rate(self, rate: float, shape: Optional[Shape] = None) -> None:
-        """Change every link to ``rate`` bytes/s, in both directions, while it is used."""
+        """Change every link to ``rate`` bytes/s, in both directions, while it is used. Hosts drop as ports do from now on."""
         shape = shape or Shape.for_rate(rate)
         for node in self.nodes:
             for space, device in ((self.namespace(node), "eth0"), (self.namespace("hub"), node)):
                 _run("tc", "-n", space, "qdisc", "change", "dev", device, "root", *shape.qdisc())
-        self.rate, self.shape = rate, shape
+        self.rate, self.shape, self.hosts = rate, shape, shape
+
+    def losses(self) -> Losses:
+        """What the network has lost since it was built."""
+        dropped = {"ports": 0, "hosts": 0}
+        sent = resent = 0
+        for node in self.nodes:
+            for where, space, device in (("ports", self.namespace("hub"), node), ("hosts", self.namespace(node), "eth0")):
+                listed = json.loads(_run("tc", "-n", space, "-s", "-j", "qdisc", "show", "dev", device, "root"))
+                dropped[where] += sum(each["drops"] for each in listed)
+                sent += sum(each["bytes"] for each in listed) if where == "hosts" else 0
+            resent += SEGMENT * self.run_in(node, _resent_segments)
+        return Losses(dropped["ports"], dropped["hosts"], sent, resent)
 
     def popen(self, node: str, command: List[str], **options: Any) -> "subprocess.Popen[Any]":
         """Start ``command`` in the namespace of ``node``; ended by :meth:`close` if it still runs. Takes Popen's options."""
@@ -301,7 +344,15 @@ def _enter(namespace: str) -> None:
             raise TestbedError(f"cannot enter {namespace}: {os.strerror(ctypes.get_errno())}")
 
 
-def _run(*command: str) -> None:
+def _resent_segments() -> int:
+    """TCP segments that the namespace of this thread has sent again."""
+    with open("/proc/thread-self/net/snmp") as file:
+        names, values = (line.split() for line in file if line.startswith("Tcp:"))
+    return int(values[names.index("RetransSegs")])
+
+
+def _run(*command: str) -> str:
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         raise TestbedError(f"{' '.join(command)}: {done.stdout.strip() or 'exit code ' + str(done.returncode)}")
+    return done.stdout

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.testbed import Testbed, TestbedError, measure, network
 from benchmarks.testbed.emulated import Task
 from benchmarks.testbed.job import run_job
+from benchmarks.testbed.network import Shape
 from prophet_mx.profiling.gradient_profile import Gradient, GradientProfile
 from support.paths import ROOT
 
@@ -83,6 +85,18 @@ def test_with_more_servers_than_workers_the_workers_links_are_the_limit():
     with Testbed(workers=1, servers=2, rate=25e6) as bed:
         goodput = measure(bed, seconds=1)
     assert 0.7 * 25e6 < goodput.link <= 25e6
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_ports_and_hosts_drop_and_tcp_sends_again_is_told(held):
+    """Two workers fill a port that holds ten packets. Hosts whose queues are as short drop as well, unless they hold back."""
+    port = replace(Shape.for_rate(2.5e6), limit=15_140)
+    with Testbed(2, 1, 2.5e6, port, hosts=port.holding() if held else None) as bed:
+        before = bed.losses()
+        measure(bed, seconds=0.5, settle=0.5)
+        lost = bed.losses().since(before)
+    assert lost.ports > 0 and (lost.hosts > 0) != held
+    assert 0 < lost.resent < lost.sent and lost.sent > 1e6
 
 
 def test_a_short_cell_reports_checked_values_and_leaves_nothing(tmp_path):

@@ -22,10 +22,23 @@ def test_a_cell_is_parsed_and_written_back():
     assert Cell.parse(str(cell)) == cell
     cell = Cell.parse("vgg16,rho=1,update=servers,keys=names")
     assert (cell.update, cell.keys) == ("servers", "names") and Cell.parse(str(cell)) == cell
+    cell = Cell.parse("vgg16,rho=1,slowed=24,ports=62KB,hosts=hold,congestion=bbr")
+    assert (cell.slowed, cell.ports, cell.hosts, cell.congestion) == (24, 62_000, "hold", "bbr") and Cell.parse(str(cell)) == cell
 
 
 @pytest.mark.parametrize(
-    "text", ["x,rho=0", "x,rho=two", "x,speed=1", "x,rate=1Gbyte", "x,rho=1,scale=1,compute=1", "x,workers", "x,keys=a"]
+    "text",
+    [
+        "x,rho=0",
+        "x,rho=two",
+        "x,speed=1",
+        "x,rate=1Gbyte",
+        "x,rho=1,scale=1,compute=1",
+        "x,workers",
+        "x,keys=a",
+        "x,hosts=queue",
+        "x,ports=0",
+    ],
 )
 def test_bad_cells_are_refused(text):
     with pytest.raises(ConfigError):
@@ -47,6 +60,14 @@ def test_a_cell_scales_its_profile(settings, compute, scale):
     if scale is not None:
         assert load.profile.total_bytes == pytest.approx(scale * 102.2e6, rel=0.01)
     assert load.bound == lower_bound(load.profile, 59e6) >= load.profile.compute_seconds
+
+
+def test_a_cell_that_is_slowed_down_keeps_its_shape():
+    cell, slowed = (Cell.parse(f"resnet50_v1,workers=8,servers=8,rate=1.2Gbit,rho=1,compute=0.15{more}") for more in ("", ",slowed=24"))
+    assert cell.link_rate == cell.rate == 24 * slowed.link_rate
+    usual, slow = cell.load(140e6), slowed.load(140e6 / 24)
+    assert slow.profile.compute_seconds == pytest.approx(24 * usual.profile.compute_seconds)
+    assert slow.profile.total_bytes == pytest.approx(usual.profile.total_bytes, rel=1e-4) and slow.bound == pytest.approx(24 * usual.bound)
 
 
 def test_arrays_split_over_servers_at_the_size_scaled_with_them():
@@ -114,6 +135,7 @@ def result(starts, wrong=0):
         "wrong": wrong,
         "server_cpu_seconds": 2.0,
         "memory_bytes": 3_000_000,
+        "losses": {"ports": 7, "hosts": 1, "sent": 200_000, "resent": 1_000},
     }
 
 
@@ -125,6 +147,7 @@ def test_a_row_drops_the_warm_up_and_takes_the_median():
     row = make_row("cell", "", load, 125e6, attempt, warmup=1)
     assert (row.round, row.time_ms, row.p10_ms, row.p90_ms, row.iterations, row.wrong) == (2, 1500, 1000, 3000, 4, 3)
     assert (row.cpu_percent, row.calls_ms, row.server_cpu_percent, row.memory_mb) == (10, 1, 20, 3)
+    assert (row.port_drops, row.host_drops, row.resent_percent) == (7, 1, 0.5)
     assert row.time_over_bound == pytest.approx(1.5 / load.bound, abs=1e-3) and row.goodput_share == 0.944
     assert row.model_megabytes == pytest.approx(102.2, abs=0.1) and row.megabytes < 60
 

@@ -5,10 +5,11 @@ import argparse
 import pytest
 
 from benchmarks.comparison.methods import parse
+from benchmarks.comparison.rows import cores_percent
 from benchmarks.comparison.summaries import summarise
 from benchmarks.comparison.trainings import table
 from benchmarks.comparison.tuning import search
-from benchmarks.devices import UNITS, DeviceCell, cores_percent, of_device, script
+from benchmarks.devices import UNITS, DeviceCell, of_device, script
 from prophet_mx.errors import ConfigError
 from support.results import job
 
