@@ -12,6 +12,7 @@ from prophet_mx.quantities import format_rate
 
 from .network import Testbed
 
+PAYLOAD_SHARE = 1448 / 1514  # of the bytes of a full Ethernet frame
 AGREEMENT = 0.005
 TRIES = 4
 
@@ -27,7 +28,8 @@ class Goodput:
     Attributes
     ----------
     up : from workers to servers, mean over the saturated links; the upper quartile of forty moments, because what the
-        processor misses in some of them is no limit of the links.
+        processor misses in some of them is no limit of the links. Queues make some moments faster than a link: it counts no more than
+        the payload that its rate has room for.
     down : from servers to workers, likewise.
     rtt : median round-trip time under this load, in seconds: how deep the queues are.
     """
@@ -106,7 +108,8 @@ def _measure_once(bed: Testbed, seconds: float, settle: float) -> Goodput:
         / links
         for i in (0, 1)
     )
-    return Goodput(up, down, rtt=statistics.median(rtts))
+    most = bed.rate * PAYLOAD_SHARE
+    return Goodput(min(up, most), min(down, most), rtt=statistics.median(rtts))
 
 
 def _totals(received: Dict[Tuple[str, bool], List[int]]) -> Tuple[int, int]:
