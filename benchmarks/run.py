@@ -114,10 +114,10 @@ def run_cell(cell: Cell, methods: Sequence[Method], options: argparse.Namespace,
 
 
 def testbed(cell: Cell) -> Testbed:
-    """The machines and links of a cell."""
-    shape = Shape.for_rate(cell.link_rate)
+    """The machines and links of a cell. Where it is slowed down, queues and bursts keep their bytes, and so last longer."""
+    shape = replace(Shape.for_rate(cell.rate), rate=cell.link_rate)
     if cell.ports:
-        shape = replace(shape, limit=int(cell.ports))
+        shape = shape.with_queue(int(cell.ports))
     hosts = shape.holding() if cell.hosts == "hold" else shape
     return Testbed(cell.workers, cell.servers, cell.link_rate, shape, cell.congestion or "cubic", hosts)
 

@@ -37,6 +37,7 @@ _serial = itertools.count()
 
 MIN_RATE, MAX_RATE = 0.01e9 / 8, 10e9 / 8  # bytes/s
 HELD_SECONDS = 1.0  # of packets, that a host holds back at most
+LEAST_BURST = 6 * 1514  # bytes
 SEGMENT = 1448  # bytes of a full TCP segment
 
 
@@ -89,8 +90,13 @@ class Shape:
 
         The burst is what the link makes up for after the processor came too late to it, as real links never do.
         """
-        burst = max(int(rate * burst_time), 6 * 1514)
-        return cls(rate, burst, max(int(rate * queue_time), 32 * 1514), min(max(burst // 2, 3 * 1514), 65536))
+        burst = max(int(rate * burst_time), LEAST_BURST)
+        return cls(rate, burst, max(int(rate * queue_time), 32 * 1514), _segment(burst))
+
+    def with_queue(self, limit: int) -> "Shape":
+        """The same with a queue of ``limit`` bytes. What leaves at once is at most half of it, or the queue would not be seen."""
+        burst = max(min(self.burst, limit // 2), LEAST_BURST)
+        return replace(self, burst=burst, limit=limit, segment=_segment(burst))
 
     def holding(self) -> "Shape":
         """The same, but with a queue that hosts never fill."""
@@ -98,6 +104,10 @@ class Shape:
 
     def qdisc(self) -> List[str]:
         return ["tbf", "rate", f"{int(self.rate * 8)}bit", "burst", str(self.burst), "limit", str(self.limit)]
+
+
+def _segment(burst: int) -> int:
+    return min(max(burst // 2, 3 * 1514), 65536)
 
 
 class Losses(NamedTuple):
