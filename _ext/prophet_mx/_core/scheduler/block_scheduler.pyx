@@ -243,6 +243,9 @@ cdef class BlockScheduler:
                 unit = <int>numbers[4 * i]
                 self.units[unit].urgency, self.units[unit].order = numbers[4 * i + 1], numbers[4 * i + 2]
                 self.units[unit].position = numbers[4 * i + 3]
+            self.wide.head = -1
+            for i in range(self.n_links):
+                self.queues[i].ready.head = -1
             pthread_mutex_unlock(&self.lock)
         finally:
             free(numbers)

@@ -159,15 +159,12 @@ cdef bint lead_allows(BlockScheduler s, int index, double t, double* wake) noexc
 
 cdef bint is_head(BlockScheduler s, int link, int index) noexcept nogil:
     """Whether no ready unit that uses the link comes before this one in the total order."""
-    cdef Heap* heap = &s.queues[link].ready
-    cdef int i
-    for i in range(heap.count):
-        if ordered(&s.units[heap.items[i]], &s.units[index]):
-            return False
-    for i in range(s.wide.count):
-        if ordered(&s.units[s.wide.items[i]], &s.units[index]):
-            return False
-    return True
+    return not earlier_in(s, &s.queues[link].ready, index) and not earlier_in(s, &s.wide, index)
+
+
+cdef bint earlier_in(BlockScheduler s, Heap* heap, int index) noexcept nogil:
+    """Whether one of these ready units comes before this one in the total order."""
+    return heap.count > 0 and ordered(&s.units[heap_head(s.units, heap)], &s.units[index])
 
 
 cdef int64_t unanswered_before(BlockScheduler s, int link, int index, bint by_urgency) noexcept nogil:

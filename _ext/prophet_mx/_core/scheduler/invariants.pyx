@@ -28,6 +28,8 @@ cdef const char* broken_units(BlockScheduler s) noexcept nogil:
         heap = s.heap_of(unit)
         if unit.slot >= heap.count or heap.items[unit.slot] != i:
             return b"a ready unit is not where its heap has it"
+        if heap.head >= 0 and ordered(unit, &s.units[heap.head]):
+            return b"the head of a heap is not its earliest unit"
         if unit.slot > 0 and before(unit, &s.units[heap.items[(unit.slot - 1) // 2]]):
             return b"a heap is out of order"
     for i in range(WIDE, s.n_links):

@@ -34,6 +34,7 @@ cdef struct Unit:
 cdef struct Heap:
     int* items                      # indices of units
     int count
+    int head                        # the earliest of them in the total order, -1 where that is not known: see heap_head()
 
 
 # -- orders ------------------------------------------------------------------------------------------------------------------------
@@ -90,11 +91,15 @@ cdef inline void sift_down(Unit* units, Heap* heap, int slot, int index) noexcep
 
 cdef inline void heap_push(Unit* units, Heap* heap, int index) noexcept nogil:
     heap.count += 1
+    if heap.count == 1 or (heap.head >= 0 and ordered(&units[index], &units[heap.head])):
+        heap.head = index
     sift_up(units, heap, heap.count - 1, index)
 
 
 cdef inline void heap_remove(Unit* units, Heap* heap, int slot) noexcept nogil:
     cdef int moved
+    if heap.items[slot] == heap.head:
+        heap.head = -1
     heap.count -= 1
     if slot == heap.count:
         return
@@ -105,9 +110,12 @@ cdef inline void heap_remove(Unit* units, Heap* heap, int slot) noexcept nogil:
 
 
 cdef inline int heap_head(Unit* units, Heap* heap) noexcept nogil:
-    """The earliest unit, in the total order, of a heap that is not empty."""
-    cdef int i, head = heap.items[0]
-    for i in range(1, heap.count):
-        if ordered(&units[heap.items[i]], &units[head]):
-            head = heap.items[i]
-    return head
+    """The earliest unit, in the total order, of a heap that is not empty. It is looked for when the one before has left, and not at each
+    decision: a link may have hundreds of ready units, and a worker many links."""
+    cdef int i
+    if heap.head < 0:
+        heap.head = heap.items[0]
+        for i in range(1, heap.count):
+            if ordered(&units[heap.items[i]], &units[heap.head]):
+                heap.head = heap.items[i]
+    return heap.head
