@@ -36,7 +36,7 @@ class Direct(mx.optimizer.Updater):
         try:
             state.update(weight, grad)
         except Exception as error:
-            self.optimizer.failed(f"an update by {self.optimizer.name} failed", error)
+            self.optimizer.failed(f"an update by {self.optimizer.name} failed", error, weight)
             raise
 
 
@@ -146,10 +146,11 @@ class SliceOptimizer(mx.optimizer.Optimizer):
             self.inner = None  # sums are stored, as by a server without an optimizer
             self.failed(f"a server could not load the optimizer {self.name}", error)
 
-    def failed(self, what: str, error: Exception) -> None:
-        """Tell the workers. If this server still has no way to, it ends: they get no answers then, and see that the connection is lost."""
+    def failed(self, what: str, error: Exception, weight: Any = None) -> None:
+        """Tell the workers. If this server still has no way to, it ends: they get no answers then, and see that the connection is lost.
+        What fails for an array without elements fails in plain ``dist_sync`` as well, and nothing is lost."""
         told = Told.here()
-        if told.failure:
+        if told.failure or (weight is not None and weight.size == 0):
             return
         told.failure = " ".join(f"{what}: {type(error).__name__}: {error}".split())
         told.tell()
@@ -185,7 +186,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         try:
             return self._new_state(index, weight)
         except Exception as error:
-            self.failed(f"{self.name} failed as it made a state", error)
+            self.failed(f"{self.name} failed as it made a state", error, weight)
             raise
 
     def _new_state(self, index: int, weight: Any) -> Any:
@@ -222,5 +223,5 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         try:
             state.update(weight, grad)
         except Exception as error:
-            self.failed(f"an update by {self.name} failed", error)
+            self.failed(f"an update by {self.name} failed", error, weight)
             raise

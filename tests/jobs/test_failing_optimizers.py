@@ -75,3 +75,26 @@ def test_a_server_that_cannot_load_an_optimizer_and_has_no_way_to_say_so_ends():
     servers = [process.output for process in job.processes if process.role == "server"]
     assert any("prophet_mx: a server could not load the optimizer Mine: ModuleNotFoundError" in output for output in servers), job.logs()
     assert not any("trained" in worker.output for worker in job.workers), job.logs()
+
+
+EMPTY = """
+import mxnet as mx
+from prophet_mx import ScheduledKVStore
+
+mx.npx.set_np()
+kv = ScheduledKVStore(mx.kv.create("dist_sync"))
+empty, value = mx.np.zeros((0,)), mx.np.ones((3,))
+kv.init(["empty", "value"], [empty, value])
+kv.set_optimizer(mx.optimizer.create("adam"))
+for _ in range(4):
+    kv.pushpull("empty", mx.np.zeros((0,)), out=empty)
+    kv.pushpull("value", mx.np.ones((3,)), out=value)
+print("trained", (value < 1).all())
+"""
+
+
+def test_an_array_without_elements_fails_no_job():
+    """MXNet's servers have no numpy semantics, so that most optimizers fail for it, as they do without prophet_mx."""
+    job = run_cluster(EMPTY, 2, 1)
+    assert all("trained True" in worker.output for worker in job.workers), job.logs()
+    assert "inferring shapes failed" in job.logs()
