@@ -39,6 +39,7 @@ MODULES: Tuple[Tuple[str, Tuple[str, ...]], ...] = (
 SOURCES: Tuple[Tuple[str, str, str], ...] = (
     ("prophet_mx.torch", "optimizer.py", "ScheduledOptimizer"),
     ("prophet_mx.torch", "monitor.py", "Stats"),
+    ("prophet_mx.torch", "horovod.py", "DistributedOptimizer"),
 )
 _HEADER = re.compile(r"def \w+\((.*?)\)( -> .*?)?:\n", re.DOTALL)
 _SECTION = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)

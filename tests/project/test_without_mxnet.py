@@ -19,7 +19,7 @@ EVERY_MODULE = """
 import importlib, pkgutil
 import prophet_mx
 for module in pkgutil.walk_packages(prophet_mx.__path__, "prophet_mx.", onerror=lambda name: None):
-    adapters = ("prophet_mx.mxnet", "prophet_mx.torch", "prophet_mx.launcher.bootstrap.")
+    adapters = ("prophet_mx.mxnet", "prophet_mx.torch", "prophet_mx.horovod", "prophet_mx.launcher.bootstrap.")
     if not module.name.startswith(adapters) and not module.name.endswith("__main__"):
         importlib.import_module(module.name)
         print(module.name)
@@ -48,8 +48,9 @@ def test_the_store_says_how_to_install_mxnet(python, line):
     assert "pip install mxnet==1.9.1 'numpy<1.24'" in message and "pip install mxnet-cu112==1.9.1 'numpy<1.24'" in message
 
 
-def test_the_optimizer_says_how_to_install_pytorch(python):
-    done = python("-c", "from prophet_mx.torch import ScheduledOptimizer")
+@pytest.mark.parametrize("line", ["from prophet_mx.torch import ScheduledOptimizer", "import prophet_mx.horovod as hvd"])
+def test_the_optimizer_says_how_to_install_pytorch(python, line):
+    done = python("-c", line)
     assert done.returncode == 1
     message = done.stderr.splitlines()[-1]
     assert "MissingPackageError" in message and "pip install 'torch>=2.1'" in message
