@@ -56,7 +56,7 @@ def raise_if_failed(plain: PlainStore, keys: Sequence[Key]) -> None:
 
 def failure(plain: PlainStore, keys: Sequence[Key]) -> str:
     """The failure of any server, '' if there is none. Waits for the servers."""
-    arrays = [mx.nd.zeros((ELEMENTS,)) for _ in keys]
+    arrays = [mx.nd.zeros((ELEMENTS,), mx.cpu()) for _ in keys]
     if arrays:
         plain.pull(list(keys), arrays)
     return next(filter(None, (decoded(array.asnumpy()) for array in arrays)), "")
@@ -68,7 +68,7 @@ class Failures:
     def __init__(self, plain: PlainStore, keys: List[Key]) -> None:
         self._plain = plain
         self.keys = keys
-        self._arrays = [mx.nd.zeros((ELEMENTS,)) for _ in keys]
+        self._arrays = [mx.nd.zeros((ELEMENTS,), mx.cpu()) for _ in keys]  # in memory that is read here, whatever the program's device
         for array in self._arrays:
             array.wait_to_read()
         self._memory = [_memory(array) for array in self._arrays]
