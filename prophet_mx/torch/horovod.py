@@ -303,7 +303,7 @@ class DistributedOptimizer(_ScheduledOptimizer):
         holder = _Holder((names.get(id(param), f"parameter {number}"), param) for number, param in enumerate(params))
         if compression != Compression.none:
             settings["compress"] = compression
-        self.settings = settings
+        self._settings = settings
         super().__init__(holder, optimizer, find_unused_parameters=True, **settings)
         self._passes = _Passes(self, params, backward_passes_per_step) if backward_passes_per_step > 1 else None
 
@@ -373,7 +373,7 @@ def ScheduledOptimizer(model: nn.Module, optimizer: torch.optim.Optimizer, num_s
     if isinstance(optimizer, DistributedOptimizer):
         if optimizer._passes is not None:
             raise ConfigError("backward_passes_per_step of an optimizer for ScheduledOptimizer is not allowed; allowed: 1, and no_sync()")
-        settings = optimizer.settings
+        settings = optimizer._settings
         optimizer.close()
         optimizer = optimizer.optimizer
     return _ScheduledOptimizer(model, optimizer, **settings)
