@@ -62,7 +62,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         required=True,
         metavar="PROFILE,KEY=VALUE,...",
-        help="profile, then workers, servers, rate, and two of rho, compute (s) and scale; may be repeated",
+        help="profile, then workers, servers, rate, two of rho, compute (s) and scale, and of the network slowed, ports, hosts, "
+        "congestion; comparison/cells.py says what they are; may be repeated",
     )
     parser.add_argument(
         "--methods",
