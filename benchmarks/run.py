@@ -140,7 +140,8 @@ def run_method(
         cell.keys == "names",
     )
     with turn(options.lock):
-        launched, before = time.monotonic(), bed.losses()
+        before = bed.losses()
+        launched = time.monotonic()
         workers = run_job(bed, load.profile, task, {**load.env, **method.env, **env}, options.timeout)
         lost = bed.losses().since(before)
     return MeasuredJob([{**worker, "launch_seconds": worker["begin"] - launched, "losses": lost._asdict()} for worker in workers])
