@@ -137,17 +137,16 @@ def _check_parameters(
         if config.compress is not None and param.is_complex():
             raise ConfigError(f"parameter {name!r} is complex, and compress={config.compress!r}; allowed: real numbers, or compress='off'")
     check_groups(optimizer)
-    ddp = isinstance(model, DistributedDataParallel)
-    names = {id(param): name for name, param in model.module.named_parameters()} if ddp else {}
     for group in optimizer.param_groups:
         for param in group["params"]:
             if not param.requires_grad or id(param) in mine:
                 continue
-            if id(param) in names:
-                raise ConfigError(
-                    f"optimizer has {names[id(param)]!r}, which the DistributedDataParallel was told to ignore: nothing reduces its "
-                    "gradient; allowed: an optimizer of its own"
-                )
+            for name, each in model.module.named_parameters() if isinstance(model, DistributedDataParallel) else ():
+                if each is param:
+                    raise ConfigError(
+                        f"optimizer has {name!r}, which the DistributedDataParallel was told to ignore: nothing reduces its gradient; "
+                        "allowed: an optimizer of its own"
+                    )
             raise ConfigError(
                 f"optimizer has a parameter of shape {tuple(param.shape)} that is not one of the model's; allowed: those of the model"
             )
