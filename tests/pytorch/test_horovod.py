@@ -1,8 +1,8 @@
 """Scripts for Horovod, and for ByteScheduler on it, with another import: the weights of DistributedDataParallel, bit for bit."""
 
-import hashlib
 import re
 from contextlib import nullcontext
+from functools import partial
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 import prophet_mx.horovod as hvd
 from prophet_mx import ConfigError
 from support.ranks import on_ranks, run_script
+from support.training import Hooked, Method, Scheduled, assert_equal, assert_same_on_all_ranks, batches, differences, run, same, step
 
 SCRIPT = """
 import sys
@@ -81,71 +82,53 @@ def test_a_script_trains_to_the_weights_of_ddp(how):
     assert found[0]["loss"].split()[0] == found[1]["loss"].split()[0]
 
 
+class Horovod(Scheduled):
+    """hvd.DistributedOptimizer, which adds up by itself what ``backward_passes_per_step`` says."""
+
+    def wrap(self, model, optimizer, **ddp):
+        self.raw, self.model = model, model
+        self.optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **self.options)
+        return self.model, self.optimizer
+
+    def no_sync(self):
+        return nullcontext()
+
+
 def net():
-    torch.manual_seed(5)
     return nn.Sequential(nn.Linear(12, 16), nn.Tanh(), nn.Linear(16, 16), nn.Linear(16, 3))
 
 
-def batches(count):
-    random = torch.Generator().manual_seed(7 + dist.get_rank())
-    return [torch.randn(6, 12, generator=random) for _ in range(count)]
-
-
-def digest(model):
-    return hashlib.sha256(b"".join(param.detach().numpy().tobytes() for param in model.parameters())).hexdigest()
-
-
-def trained(wrap, passes=1, clips=False):
-    """A digest of the weights after a training, with so many backward passes per step. ``wrap`` returns what to call forward, the
-    optimizer, and a context for the backward passes that are only added up."""
+def training(method, passes=1, clips=False):
+    """With so many backward passes per step."""
     model = net()
-    forward, optimizer, adding = wrap(model, torch.optim.Adam(model.parameters(), lr=0.01))
-    for batch in batches(6):
+    forward, optimizer = method.wrap(model, torch.optim.Adam(model.parameters(), lr=0.01))
+    for batch in batches(6, 6, 12):
         optimizer.zero_grad()
         *first, last = batch.chunk(passes)
         for part in first:
-            with adding():
+            with method.no_sync():
                 forward(part).square().mean().backward()
-        forward(last).square().mean().backward()
-        if clips and isinstance(optimizer, hvd.DistributedOptimizer):
-            optimizer.synchronize()
+        loss = forward(last).square().mean()
+        loss.backward()
         if clips:
+            getattr(optimizer, "synchronize", int)()
             nn.utils.clip_grad_norm_(model.parameters(), 0.01)
-        with optimizer.skip_synchronize() if clips and isinstance(optimizer, hvd.DistributedOptimizer) else nullcontext():
+        with getattr(optimizer, "skip_synchronize", nullcontext)() if clips else nullcontext():
             optimizer.step()
-    found = digest(model)
-    if isinstance(optimizer, hvd.DistributedOptimizer):
-        optimizer.close()
-    return found
-
-
-def with_ddp(model, optimizer):
-    ddp = nn.parallel.DistributedDataParallel(model)
-    return ddp, optimizer, ddp.no_sync
-
-
-def with_hook(model, optimizer):
-    ddp, *rest = with_ddp(model, optimizer)
-    ddp.register_comm_hook(None, fp16_compress_hook)
-    return (ddp, *rest)
-
-
-def with_horovod(**settings):
-    def wrap(model, optimizer):
-        return model, hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters(), **settings), nullcontext
-
-    return wrap
+        yield loss
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
 @on_ranks(2)
 def test_several_backward_passes_per_step(passes):
-    assert trained(with_horovod(backward_passes_per_step=passes), passes) == trained(with_ddp, passes)
+    same(partial(training, passes=passes), Horovod(backward_passes_per_step=passes))
 
 
 @on_ranks(2)
 def test_gradients_are_clipped_between_synchronize_and_step():
-    assert trained(with_horovod(), clips=True) == trained(with_ddp, clips=True) != trained(with_ddp)
+    clipped = partial(training, clips=True)
+    same(clipped, Horovod())
+    assert list(differences(run(training, Method()), run(clipped, Method())))
 
 
 @on_ranks(2)
@@ -153,17 +136,15 @@ def test_a_layer_that_one_rank_alone_uses_is_updated_by_both():
     """Horovod sends zeros for it, as DistributedDataParallel does with find_unused_parameters."""
     model = net()
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), lr=0.1))
-    for batch in batches(4):
-        optimizer.zero_grad()
-        (model if dist.get_rank() == 0 else model[:3])(batch).square().mean().backward()
-        optimizer.step()
-    assert len(set(hvd.allgather_object(digest(model)))) == 1
+    for batch in batches(4, 6, 12):
+        step(model if dist.get_rank() == 0 else model[:3], optimizer, batch)
+    assert_same_on_all_ranks(model.parameters())
     optimizer.close()
 
 
 @on_ranks(2)
 def test_gradients_as_16_bits_are_those_of_the_hook():
-    assert trained(with_horovod(compression=hvd.Compression.fp16)) == trained(with_hook)
+    assert_equal(run(training, Hooked(fp16_compress_hook)), run(training, Horovod(compression=hvd.Compression.fp16)), "fp16")
 
 
 @on_ranks(2)
