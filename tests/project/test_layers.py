@@ -1,5 +1,5 @@
 """Which module imports which: without circles, as the tables of docs/architecture.md allow, and MXNet and PyTorch within their
-adapters alone. And how long a module is.
+adapters alone.
 
 Imports within functions and those for type checkers alone count as well.
 """
@@ -16,10 +16,6 @@ from support.paths import ROOT
 MAP = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PACKAGE = ROOT / "prophet_mx"
 COMPILED = ROOT / "_ext" / "prophet_mx" / "_core"
-SHORTEST, LONGEST = 25, 400  # lines of a module
-LENGTHS = {  # the reasons of those that are shorter or longer; entry points and packages need none
-    "_ext/prophet_mx/_core/scheduler/block.pxd": "where the paper's objects are"
-}
 FRAMEWORKS = {"mxnet": "MXNet", "torch": "PyTorch"}  # by the name that is imported; the adapter's package has that name, too
 
 
@@ -161,12 +157,3 @@ def test_every_file_that_the_map_names_is_there():
     named = set(re.findall(r"`(\w+/[\w/]+\.\w+)`", MAP))
     assert len(named) > 10
     assert [name for name in named if not (ROOT / name).exists() and not (PACKAGE / name).exists()] == []
-
-
-def test_no_module_is_too_long_to_read_or_too_short_to_stand_alone():
-    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
-    lines.update({path: len(path.read_text(encoding="utf-8").splitlines()) for path in COMPILED.rglob("*.p[yx][xd]")})
-    doors = {modules(PACKAGE)[name] for name in DOORS}
-    entries = {path for path in lines if path in doors or path.name == "__init__.py" or path.with_suffix("").is_dir()}
-    wrong = {path for path, count in lines.items() if count > LONGEST or count < SHORTEST and path not in entries}
-    assert {path.relative_to(ROOT).as_posix() for path in wrong} == set(LENGTHS)
