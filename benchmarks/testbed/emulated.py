@@ -20,7 +20,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Mapping, Tuple, Union
+from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import psutil
 
@@ -78,11 +78,19 @@ def total(workers: int, index: int, iteration: int) -> float:
 
 
 SGD = {"learning_rate": 0.125, "momentum": 0.875, "wd": 0.0}
+VECTORS = ("bias", "gamma", "beta", "running_mean", "running_var")  # how the names of parameters end that are vectors
 
 
-def left(workers: int, gradients: int, iterations: int, sgd: bool) -> List[List[float]]:
-    """The stamp that each iteration leaves in each parameter."""
+def matrices(profile: GradientProfile) -> List[bool]:
+    """Which parameters have more than one dimension, by their names."""
+    return [not gradient.name.endswith(VECTORS) for gradient in profile.gradients]
+
+
+def left(workers: int, gradients: int, iterations: int, sgd: bool, halved: Sequence[bool] = ()) -> List[List[float]]:
+    """The stamp that each iteration leaves in each parameter. Where some travel in 16 bits (``halved``), which hold the workers' stamps
+    and their sums exactly, workers have what these bits hold of the weight's changes."""
     import mxnet as mx
+    import numpy as np
 
     totals = [[total(workers, index, iteration) for index in range(gradients)] for iteration in range(iterations)]
     if not sgd:
@@ -91,9 +99,12 @@ def left(workers: int, gradients: int, iterations: int, sgd: bool) -> List[List[
     weight = mx.nd.zeros((gradients,))
     state = optimizer.create_state(0, weight)
     found = []
+    there = weight.asnumpy()
     for sums in totals:
         optimizer.update([0], [weight], [mx.nd.array(sums)], [state])
-        found.append(weight.asnumpy().tolist())
+        changed = there + (weight.asnumpy() - there).astype(np.float16)
+        there = np.where(halved, changed, weight.asnumpy()) if halved else weight.asnumpy()
+        found.append(there.tolist())
     return found
 
 
@@ -130,8 +141,9 @@ class Model:
         self.profile, self.device, self.rank, self.left = profile, accelerator, rank, left
         self.stretch, self.jitter, self._random = stretch, jitter, random.Random(rank)
         self.elements = [max(1, gradient.bytes // 4) for gradient in profile.gradients]
-        self.weights = [mx.nd.zeros((count,)) for count in self.elements]
-        self.gradients = [mx.nd.zeros((count,)) for count in self.elements]
+        shapes = [(1, count) if matrix else (count,) for count, matrix in zip(self.elements, matrices(profile))]
+        self.weights = [mx.nd.zeros(shape) for shape in shapes]
+        self.gradients = [mx.nd.zeros(shape) for shape in shapes]
         self.forwards, self.steps = forward_groups(profile), backward_steps(profile)
         self.states = [accelerator.keep(mx.nd.zeros((1,))) for _ in range(len(self.forwards) + 1)]
         self.output = self.states[-1]
@@ -170,7 +182,7 @@ class Model:
         """Elements of all weights that differ from what the last iteration must have left. Waits for them."""
         wrong = 0
         for index, weight in enumerate(self.weights):
-            values = weight.asnumpy()
+            values = weight.asnumpy().ravel()
             stamps = values[::STAMP_STRIDE]
             wrong += int((stamps != self.left[-1][index]).sum())
             wrong += int((values != 0).sum() - (stamps != 0).sum())
@@ -201,6 +213,7 @@ def train(task: Task) -> Dict[str, Any]:
     (elements with a wrong value), ``rank``, and ``spans`` if asked for."""
     import mxnet as mx
 
+    from prophet_mx.config import Config
     from prophet_mx.mxnet.api import bind
 
     from .accelerator import Accelerator
@@ -215,7 +228,8 @@ def train(task: Task) -> Dict[str, Any]:
     with ExitStack() as stack:
         accelerator = stack.enter_context(Accelerator())
         profile = GradientProfile.load(task.profile)
-        after = left(kv.num_workers, len(profile.gradients), task.iterations, task.sgd)
+        halved = matrices(profile) if task.wrap and Config.from_env().compress else ()
+        after = left(kv.num_workers, len(profile.gradients), task.iterations, task.sgd, halved)
         model = Model(profile, accelerator, kv.rank, after, stretch, task.jitter)
         keys = numbered(profile) if task.trainer else {index: each.name for index, each in enumerate(profile.gradients)}
         for index, key in keys.items():
