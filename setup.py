@@ -21,7 +21,7 @@ CORE = [
     Extension(
         os.path.splitext(os.path.relpath(source, "_ext"))[0].replace(os.sep, "."),
         sources=[source],
-        extra_compile_args=["-O2", "-std=gnu11", "-pthread", "-fexceptions"]
+        extra_compile_args=["-O2", "-std=gnu11", "-pthread", "-fexceptions", "-ffp-contract=off"]
         + (["-g", "-fno-omit-frame-pointer"] if SANITIZE else [])
         + FLAGS,
         extra_link_args=["-pthread"] + FLAGS,

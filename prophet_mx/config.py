@@ -18,10 +18,10 @@ from .sizes import LARGEST_UNIT, MAX_BYTES
 PREFIX = "PROPHET_"
 DRAINS = ("auto", "tcp", "nic", "predicted")
 COMPRESSED = ("bf16", "fp16")
-PYTORCH_ONLY = {  # settings that have no effect with MXNet: what is allowed there, and why no more
-    "compress": ("'off'; use set_gradient_compression()", " for MXNet"),
-    "fallback": ("'auto'", ", as it has no effect with MXNet"),
-    "clipping": ("'overlap'", ", as it has no effect with MXNet"),
+PYTORCH_ONLY = {  # settings of which something has no effect with MXNet: what has, what is allowed there in words, and why no more
+    "compress": ((None, "fp16"), "'off', or fp16", " for MXNet, whose servers do not know bf16"),
+    "fallback": (("auto",), "'auto'", ", as it has no effect with MXNet"),
+    "clipping": (("overlap",), "'overlap'", ", as it has no effect with MXNet"),
 }
 SERVERS_ONLY = ("groups", "drain", "bandwidth", "message_cost", "window", "lead")  # settings of the traffic to servers: none with PyTorch
 PYTORCH_POLICIES = (policies.DEFAULT, policies.OFF)
@@ -114,7 +114,7 @@ class Config:
         ``wait``: each iteration waits for all.
     fallback : with PyTorch, ``auto``: go on as plain DistributedDataParallel if the first hundred iterations show that this is faster;
         ``off``: never.
-    compress : with PyTorch, as what floating-point gradients travel: ``bf16`` or ``fp16``; None for what they are.
+    compress : as what gradients travel: ``fp16``, or with PyTorch ``bf16``; None for what they are.
     log_level : the lowest level that prophet_mx logs; None to leave that to the program.
     log_every : iterations between two lines of statistics in the log, 0 for none.
     metrics_port : a worker's Prometheus endpoint listens on this port plus its rank; None for no endpoint.
@@ -227,9 +227,9 @@ class Config:
 
 def check_for_mxnet(config: Config, variables: bool = False) -> None:
     """ConfigError if a setting that only PyTorch's adapter has is not at its default. It names the variable if ``variables`` set it."""
-    for name, (allowed, why) in PYTORCH_ONLY.items():
+    for name, (values, allowed, why) in PYTORCH_ONLY.items():
         value = getattr(config, name)
-        if value != getattr(Config, name):
+        if value not in values:
             raise ConfigError(not_allowed(f"{PREFIX + name.upper() if variables else name}={value!r}", allowed, why))
 
 

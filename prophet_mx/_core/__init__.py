@@ -6,6 +6,8 @@ An extension knows only those above it:
     drain       how many bytes of each link have drained, by what the kernel says of its connection
     timeline    what happened to every unit, and its text
     engine      MXNet's C functions, the driver of a scheduler, what is pushed onto MXNet's engine
+    halves      numbers of 32 bits as numbers of 16, for the engine and for servers
+    sgd         an optimizer's updates, for servers
     norms       the norm of a gradient that is on several ranks
     alarm       the last word of a process that does not end
 
@@ -56,12 +58,15 @@ from .engine import (  # noqa: F401
     Driver,
     Gathering,
     Group,
+    Half,
     Parameter,
     array_shape,
     cpu_arrays_are_plain,
     load_mxnet,
     plain,
 )
+from .halves import LARGEST_HALF, change, follow, portable, squeeze, widen  # noqa: F401
 from .norms import SUMS, add_squares  # noqa: F401
 from .scheduler import Scheduler  # noqa: F401
+from .sgd import sgd  # noqa: F401
 from .timeline import GAP_ROW, ITERATION_ROW, LABEL_MAX, LINK_ROW, STEP_ROW, Recorder  # noqa: F401

@@ -27,6 +27,7 @@ class Stats(TypedDict):
     rates : bytes/s to each server.
     message_seconds : a worker's time for a message while all workers send as fast as they can, 0 if not measured.
     unit_bytes : size of a slice of a large gradient, 0 if none is sliced.
+    saturated : numbers that were beyond what 16 bits hold, with ``compress``. What they lack travels in later iterations.
     steps : lists of names of the parameters whose gradients become ready together; empty until learned.
     step_times : seconds after the iteration's first ready gradient, for each step.
     failure : the internal error that ended scheduling, in words; '' without one.
@@ -49,6 +50,7 @@ class Stats(TypedDict):
     rates: List[float]
     message_seconds: float
     unit_bytes: int
+    saturated: int
     steps: List[List[str]]
     step_times: List[float]
     failure: str
@@ -84,6 +86,7 @@ def stats(
         "rates": [link["rate"] for link in links],
         "message_seconds": message_seconds,
         "unit_bytes": unit_bytes,
+        "saturated": state.get("saturated", 0),
         "steps": profile.step_names() if profile else [],
         "step_times": list(profile.step_times()) if profile else [],
         "failure": failure,

@@ -4,7 +4,7 @@
 - ``kvstore``, ``arguments``: what the caller sees, and the checks of what it gives.
 - ``store``, ``owned``, ``keys``, ``api``: the wrapped store with its mode, its handle and its keys, and MXNet as it is.
 - ``negotiation``, ``meeting``, ``shared_optimizer``, ``layout``: the first push, what workers exchange at it, and what they agree on.
-- ``slice_optimizer``, ``server_updates``, ``optimizers``: what the servers run, and what a worker has to know of an optimizer before.
+- ``slice_optimizer`` and ``server_...``, ``optimizers``: what the servers run, and what a worker has to know of an optimizer before.
 - ``data_path``, ``parameters``, ``order_exchange``: what gradients take from then on, and how their order changes.
 - ``failures``: how workers learn that the optimizer on the servers has failed.
 - ``lifecycle``: how scheduling, a store and its process end.

@@ -150,7 +150,7 @@ class ScheduledKVStore(WrappedStore):
                 check_transfer(self._keys, name, None, targets)
         else:
             check_transfer(self._keys, key, None, out)
-        sliced, group_of = self._path.layout.slices, self._path.layout.group_of
+        sliced, group_of, halves = self._path.layout.slices, self._path.layout.group_of, self._path.layout.halves
         plain = not (sliced or group_of or self._path.traced)
         if isinstance(key, (list, tuple)) and not plain:
             for name, targets in zip(key, out):
@@ -163,10 +163,11 @@ class ScheduledKVStore(WrappedStore):
             with self._in_store():
                 super().pull(key, out, priority, ignore_sparse)
             return
-        # A member of a group that was pushed has its value here: nothing changes it on the servers before this worker pushes it again.
-        member = self._path.parameters.get(key) if key in group_of else None
+        # What shares a message, or travels in 16 bits, has its value here once it was pushed: nothing changes it on the servers before this
+        # worker pushes it again. Before that, the caller's key has the initial value.
+        member = self._path.parameters.get(key) if key in group_of or key in halves else None
         here = member is not None and member.native.sent
-        if not here and key not in sliced:
+        if not here and (key not in sliced or key in halves):
             with self._in_store():
                 super().pull(key, out, priority, ignore_sparse)
             self._path.note_landed(key, out)
@@ -180,6 +181,8 @@ class ScheduledKVStore(WrappedStore):
             with self._in_store():
                 super().pull(parameter.keys, parameter.arrays, priority)
             parameter.native.join()
+        elif key in sliced:
+            parameter.native.show()
         for target in as_list(out):
             parameter.native.unpack(target.handle.value, priority)
         self._path.note_landed(key, out)

@@ -4,18 +4,20 @@ place in the orders, and how optimizers are wrapped for the servers. Pure bookke
 import pickle
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Container, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 
 from ..planning.orders import Orders
 from ..planning.placement import SURE, has_chosen_key, most_elements
 from ..planning.units import MAX_PARTS, Slice, cut, groups
+from ..sizes import MIN_UNIT
+from .halving import may_travel, wire_bytes
 from .keys import Key, KeyBook
 from .optimizers import may_know_numbers
 from .slice_optimizer import SliceOptimizer
 
-GROUPED = ("float16", "float32", "float64")  # types of gradients that may share a message
+GROUPED = ("float16", "float32", "float64", "halved")  # types of gradients that may share a message
 MOST_WORKERS = 2048  # a word of each such type counts up to so many exactly
 
 LATE = 1 << 60  # where the positions of keys begin that are not in the layout
@@ -45,6 +47,7 @@ class Wrapping(NamedTuple):
     groups: Dict[int, Tuple[Tuple[int, int], ...]]  # group -> number and elements of each of its members
     workers: int
     told: List[int]  # those of the service keys whose arrays tell workers of a failure
+    halves: List[int]  # slices and groups that travel in 16 bits, as changes
 
     def wrap(
         self, optimizer: bytes, values: Optional[Mapping[int, "np.ndarray[Any, Any]"]] = None, meets: bool = False, adopts: bool = False
@@ -93,6 +96,7 @@ class Layout:
     slices: Dict[Key, List[Slice]] = field(default_factory=dict)  # of the keys that are cut, or whole on a server that was chosen
     slice_keys: Dict[Key, List[Key]] = field(default_factory=dict)
     group_of: Dict[Key, Group] = field(default_factory=dict)  # of the keys that share a message
+    halves: FrozenSet[Key] = frozenset()  # the keys that travel in 16 bits; each is in slices or in a group
     told_keys: List[Key] = field(default_factory=list)  # whose arrays on the servers tell of a failure, one on each server
     order_key: Optional[Key] = None  # for messages with new orders, if the workers exchange any
     known: Dict[Key, None] = field(default_factory=dict)  # the keys that are in it, in the order of init
@@ -137,19 +141,39 @@ class Layout:
         found = []
         for key, _ in self.units():
             members = self.group_of[key].members if key in self.group_of else (key,)
-            size = sum(shapes[member].bytes for member in members) // len(self.keys_of(key))
+            size = sum(wire_bytes(shapes[member], member in self.halves) for member in members) // len(self.keys_of(key))
             found.append((tuple(gradients[member] for member in members), size))
         return found
 
 
-def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
+def halves_of(keys: KeyBook, hints: Hints) -> FrozenSet[Key]:
+    """The keys that travel in 16 bits, where gradients do. Those that get no gradient do not travel, and MXNet spreads an array that is
+    not cut over all servers."""
+    frozen = frozenset(hints.frozen)
+    cuts = most_elements(keys.servers, keys.bigarray) * 2 >= MIN_UNIT  # as cut() does
+    return frozenset(
+        key
+        for index, (key, shape) in enumerate(keys.shapes.items())
+        if may_travel(shape) and index not in frozen and (cuts or not keys.spread(shape.elements))
+    )
+
+
+def alone_of(keys: KeyBook, slices: Dict[Key, List[Slice]], grouped: Sequence[Tuple[Key, ...]], halves: FrozenSet[Key]) -> List[Key]:
+    """The keys that travel in 16 bits as they are, neither cut nor in a group: they need another key as well."""
+    members = {key for group in grouped for key in group}
+    return [key for key in keys.shapes if key in halves and key not in slices and key not in members]
+
+
+def slices_of(keys: KeyBook, unit: int, halves: Container[Key] = ()) -> Tuple[Dict[Key, List[Slice]], str]:
     """Returns the slices of each key that is cut into units of about ``unit`` bytes, and the only slice of each that stays whole, on a
-    server that is chosen. If MXNet cannot place so many keys, there are none, and the text says why; else it is ''."""
+    server that is chosen. ``halves`` are the keys that travel in 16 bits. If MXNet cannot place so many keys, there are none, and the text
+    says why; else it is ''."""
     found = {}
     most = most_elements(keys.servers, keys.bigarray)
     for key, shape in keys.shapes.items():
-        parts = cut(shape.elements, shape.bytes // max(1, shape.elements), unit, most)
-        if has_chosen_key(shape.bytes, len(parts), unit, keys.servers, keys.spread(shape.elements)):
+        size = wire_bytes(shape, key in halves)
+        parts = cut(shape.elements, size // max(1, shape.elements), unit, most)
+        if has_chosen_key(size, len(parts), unit, keys.servers, keys.spread(shape.elements)):
             found[key] = parts
     count = sum(map(len, found.values()))
     if keys.servers > 1 and keys.texts and keys.count + count >= SURE:
@@ -157,15 +181,15 @@ def slices_of(keys: KeyBook, unit: int) -> Tuple[Dict[Key, List[Slice]], str]:
     return found, ""
 
 
-def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: Hints) -> List[Tuple[Key, ...]]:
-    """The keys of the small gradients that are to share a message, most urgent first."""
+def groups_of(keys: KeyBook, slices: Dict[Key, List[Slice]], unit: int, hints: Hints, halves: Container[Key] = ()) -> List[Tuple[Key, ...]]:
+    """The keys of the small gradients that are to share a message, most urgent first. ``halves`` are the keys that travel in 16 bits."""
     names = list(keys.shapes)
     shapes = list(keys.shapes.values())
-    types = [np.dtype(shape.dtype).name for shape in shapes]
+    types = ["halved" if name in halves else np.dtype(shape.dtype).name for name, shape in keys.shapes.items()]
     alone = [name in slices or kind not in GROUPED or keys.spread(shape.elements) for name, shape, kind in zip(names, shapes, types)]
     kinds = [None if own else kind for own, kind in zip(alone, types)]
     frozen = frozenset(hints.frozen)  # they do not travel
-    sizes = [0 if index in frozen else shape.bytes for index, shape in enumerate(shapes)]
+    sizes = [0 if index in frozen else wire_bytes(shapes[index], kind == "halved") for index, kind in enumerate(types)]
     found = groups(sizes, kinds, hints.forward_order(len(names)), unit, most_elements(keys.servers, keys.bigarray))
     if keys.servers > 1 and keys.texts and keys.count + sum(map(len, slices.values())) + len(found) >= SURE:
         return []  # MXNet could not place their keys

@@ -47,7 +47,7 @@ OVER_ANY_THRESHOLD = 1e30  # compression to 2 bits turns this number into its th
 
 # The settings that are rank 0's for all workers: they control what the workers do together. All others are each worker's own: they change
 # when its gradients leave, which cannot change a result or cause a deadlock (see the proof in _ext/), or what it shows and writes.
-SHARED = ("policy", "unit", "groups", "bandwidth", "message_cost", "warmup")
+SHARED = ("policy", "unit", "groups", "bandwidth", "message_cost", "warmup", "compress")
 
 RATE_BYTES = 16_000_000  # pulled at most by each worker to measure the rate
 RATE_SECONDS = 0.25  # after which no more is asked for
@@ -280,11 +280,11 @@ def differences(own: Config, shared: Config) -> str:
     setting counts."""
     counting = SHARED[:1] if shared.policy == OFF else SHARED
     pairs = [(name, getattr(own, name), getattr(shared, name)) for name in counting]
-    return "; ".join(f"{name}={_shown(other)}, not {_shown(mine)}" for name, mine, other in pairs if mine != other)
+    return "; ".join(f"{name}={_shown(name, other)}, not {_shown(name, mine)}" for name, mine, other in pairs if mine != other)
 
 
-def _shown(value: Any) -> str:
-    return "auto" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+def _shown(name: str, value: Any) -> str:
+    return ("off" if name == "compress" else "auto") if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def message_seconds(plain: PlainStore, keys: List[Key]) -> float:

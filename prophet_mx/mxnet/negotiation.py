@@ -16,7 +16,7 @@ order_exchange.py.
 
 import logging
 import pickle
-from typing import Callable, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Protocol, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -32,8 +32,10 @@ from ..policies import POLICIES
 from ..sizes import Traffic, message_bytes
 from .api import NAIVE, PlainStore
 from .failures import ELEMENTS, raise_if_failed
+from .halving import other_type, wire_bytes
+from .initial_values import InitialValues
 from .keys import Key, KeyBook
-from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, groups_of, slices_of
+from .layout import MOST_WORKERS, NO_HINTS, Group, Hints, Layout, Wrapping, alone_of, groups_of, halves_of, slices_of
 from .meeting import PROBE_ELEMENTS, Meeting, differences, message_seconds, rate
 from .optimizers import may_know_numbers
 from .order_exchange import decoded_orders, encoded_orders
@@ -144,8 +146,11 @@ class _Steps:
         """See :meth:`SharedOptimizer.pass_through`."""
         return self._optimizer.pass_through(self._wrapping({}), bool(self._keys.texts), first_has, wraps)
 
-    def _wrapping(self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None) -> Optional[Wrapping]:
-        """How to wrap an optimizer, from the service keys so far, the parameter of each slice and the members of each group. None if nobody
+    def _wrapping(
+        self, parameters: Dict[int, int], groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None, halves: Iterable[Key] = ()
+    ) -> Optional[Wrapping]:
+        """How to wrap an optimizer, from the service keys so far, the parameter of each slice, the members of each group, and those of the
+        keys of both that carry changes in 16 bits. None if nobody
         knows the numbers of our keys, as string keys were made before the store was wrapped: then there are no slices."""
         numbers = [self._keys.number(key) for key in (self.meeting.key, *self._service)]
         service = [number for number in numbers if number is not None]
@@ -154,8 +159,9 @@ class _Steps:
         measuring = [number for number in map(self._keys.number, self._probes) if number is not None]
         last = self._keys.count - 1  # of text keys; of int keys the numbers do not count
         texts = bool(self._keys.texts)
-        told = [self._known_number(key) for key in self._told]
-        return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, self._plain.num_workers, told)
+        told, narrow = ([self._known_number(key) for key in some] for some in (self._told, halves))
+        workers = self._plain.num_workers
+        return Wrapping(parameters, service, measuring, self.meeting.first, last, texts, groups or {}, workers, told, narrow)
 
     def _prepare(self, wrapping: Optional[Wrapping]) -> None:
         """See to it that an optimizer on the servers knows our keys. Blocks until every worker is here. KVStoreError, on all workers
@@ -178,7 +184,10 @@ class _Steps:
         # Rank 0's decisions; what the other ranks find here is not used.
         measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
         message = config.message_cost or (0.0 if whole or not self._room_for_probes() else self._message())
-        sizes = [shape.bytes for index, shape in enumerate(self._keys.shapes.values()) if index not in hints.frozen]
+        why_full = self._why_full(config, whole, in_order)
+        halves = frozenset() if why_full or not config.compress else halves_of(self._keys, hints)
+        travelling = [(key, shape) for index, (key, shape) in enumerate(self._keys.shapes.items()) if index not in hints.frozen]
+        sizes = [wire_bytes(shape, key in halves) for key, shape in travelling]
         grouping = config.groups == "auto" and POLICIES[config.policy].groups and self._plain.num_workers <= MOST_WORKERS
         traffic = Traffic(sizes, measured, message, self._plain.num_workers, self._keys.servers, grouping)
         unit = unit_bytes(config.policy, traffic, config.unit)
@@ -187,18 +196,26 @@ class _Steps:
             self._say_whole(self._why_whole())
             optimizer.say_whole(not self._why_whole())
         profiled = side.profiled and self._keys.complete and not self._compressed and not in_order
-        _, told = self.tell([0 if whole else unit, measured, message, profiled])
+        _, told = self.tell([0 if whole else unit, measured, message, profiled, bool(halves) and bool(unit)])
         unit, measured, message = int(told[0]), told[1], told[2]
+        halves = halves_of(self._keys, hints) if told[4] else frozenset()
         self._say_absurd(config, traffic, unit)
         side.measured(measured, message, unit)
-        slices, obstacle = slices_of(self._keys, unit)
-        self._say_whole(obstacle)
+        slices, obstacle = slices_of(self._keys, unit, halves)
         grouped: List[Tuple[Key, ...]] = []
         if unit and not obstacle and grouping:
-            grouped = groups_of(self._keys, slices, unit, hints)
+            grouped = groups_of(self._keys, slices, unit, hints, halves)
+        alone = alone_of(self._keys, slices, grouped, halves)
+        if halves and (obstacle or self._keys.servers > 1 and not self._may_place(slices, len(grouped) + len(alone))):
+            why_full, halves, alone = "MXNet cannot place so many keys on several servers", frozenset(), []
+            slices, obstacle = slices_of(self._keys, unit)
+            grouped = groups_of(self._keys, slices, unit, hints) if unit and not obstacle and grouping else []
+        self._say_whole(obstacle)
+        self._say_full(config, why_full or ("" if unit else f"the policy {config.policy} sends whole gradients"), halves)
+        slices.update((key, [Slice(0, 0, self._keys.shapes[key].elements)]) for key in alone)
         places = dict(zip(self._keys.shapes, hints.forward_order(len(self._keys.shapes))))
         costs = message_bytes(measured, message, self._keys.servers)
-        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, places, costs, side)
+        slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, halves, places, costs, side)
         # What is compressed does not arrive as it was sent, nor does what an optimizer takes for a parameter.
         exchanges = not in_order and not self._compressed and self._keys.shapes and wrapping is not None
         layout = Layout(
@@ -210,6 +227,7 @@ class _Steps:
             slices=slices,
             slice_keys=slice_keys,
             group_of={member: group for group in groups for member in group.members},
+            halves=halves,
             told_keys=self._told if wrapping is not None else [],
             order_key=order_key if exchanges else None,
             known=dict.fromkeys(self._keys.shapes),
@@ -228,6 +246,34 @@ class _Steps:
             said.append(too_small(config.policy, traffic, config.unit))
         for words in filter(None, said):
             logger.warning("%s. A plain number is bytes: write 256KB for kilobytes", words)
+
+    def _why_full(self, config: Config, whole: str, in_order: bool) -> str:
+        """Why gradients have to travel in 32 bits; '' if they need not. Rank 0's counts."""
+        if in_order:
+            return "the optimizer depends on the order of updates"
+        if config.compress is None or whole:
+            return whole
+        other = other_type(self._keys)
+        return f"{other}, and servers add up numbers of 16 bits in a mode in which they take all others for float32 too" if other else ""
+
+    def _say_full(self, config: Config, why: str, halves: FrozenSet[Key]) -> None:
+        """Log what becomes of the setting ``compress``."""
+        if config.compress is None or self._plain.rank != 0:
+            return
+        if not halves:
+            logger.warning("compress=%s has no effect: %s", config.compress, why or "no gradient is a matrix of float32, or larger")
+            return
+        share = sum(self._keys.shapes[key].bytes for key in halves) / sum(shape.bytes for shape in self._keys.shapes.values())
+        logger.info(
+            "compress=%s: %.0f%% of the gradients' bytes travel in 16 bits. What these do not hold is carried on to the next iteration. "
+            "The weights are close to those of plain dist_sync, not the same bit for bit",
+            config.compress,
+            100 * share,
+        )
+
+    def _may_place(self, slices: Dict[Key, List[Slice]], more: int) -> bool:
+        """Whether MXNet can surely place the keys of these slices, and so many more."""
+        return not self._keys.texts or self._keys.count + sum(map(len, slices.values())) + more < SURE
 
     def _say_whole(self, obstacle: str) -> None:
         if obstacle and self._plain.rank == 0:
@@ -253,7 +299,13 @@ class _Steps:
         return message_seconds(self._plain, self._probes)
 
     def _make_units(
-        self, slices: Dict[Key, List[Slice]], grouped: List[Tuple[Key, ...]], places: Dict[Key, int], message: int, side: Side
+        self,
+        slices: Dict[Key, List[Slice]],
+        grouped: List[Tuple[Key, ...]],
+        halves: FrozenSet[Key],
+        places: Dict[Key, int],
+        message: int,
+        side: Side,
     ) -> Tuple[Dict[Key, List[Key]], List[Group], Key, Optional[Wrapping]]:
         """Make a key for each slice and each group, with the servers' values, and one for orders, and see to it that the optimizer knows
         them. Blocks until every worker is here. Returns these keys, and how optimizers are wrapped. ``places`` are the keys' in the forward
@@ -263,9 +315,9 @@ class _Steps:
         makes it on rank 0. KVStoreError, on all workers alike, if the servers take our keys for parameters.
         """
         shapes = self._keys.shapes
-        widths = {key: shapes[key].bytes // shapes[key].elements for key in slices}
+        widths = {key: wire_bytes(shapes[key], key in halves) // shapes[key].elements for key in slices}
         sizes = [(places[key], (part.stop - part.start) * widths[key]) for key, parts in slices.items() for part in parts]
-        sizes += [(places[members[0]], sum(shapes[member].bytes for member in members)) for members in grouped]
+        sizes += [(places[members[0]], sum(wire_bytes(shapes[member], member in halves) for member in members)) for members in grouped]
         urgent = sorted(range(len(sizes)), key=lambda unit: sizes[unit][0])
         in_groups = {member for members in grouped for member in members}
         whole = [key for key in shapes if key not in slices and key not in in_groups]
@@ -274,11 +326,13 @@ class _Steps:
         supply = iter([name for _, name in sorted(zip(urgent, names))])
         slice_keys = {key: [next(supply) for _ in parts] for key, parts in slices.items()}
         groups = [Group(next(supply), members) for members in grouped]
-        values: Dict[Key, mx.nd.NDArray] = {}
+        changes = self._optimizer.is_set
+        initial = InitialValues(self._plain, side.parameters, self._keys.shapes, halves, changes, self.meeting.objection is None)
         for key, parts in slices.items():
-            values.update(zip(slice_keys[key], self._slice_values(key, parts, side)))
+            initial.of_slices(slice_keys[key], key, parts)
         for group in groups:
-            values[group.key] = self._group_value(group, side)
+            initial.of_group(group)
+        values = initial.arrays
         units = sum(len(slices.get(key, (key,))) for key in shapes) - len(in_groups) + len(groups)
         values[order_key] = mx.nd.zeros((2 * units + 1,))
         spare = mx.nd.zeros((1,))
@@ -287,8 +341,10 @@ class _Steps:
             self._keys.made(name)
         self._service.append(order_key)
         self._make_told()
-        wrapping = self._wrapping(*self._numbers(slice_keys, groups))
+        wrapping = self._wrapping(*self._numbers(slice_keys, groups), initial.halved if changes else ())
         self._prepare(wrapping)
+        if changes:
+            initial.send_masters()
         if wrapping is not None and self._optimizer.is_set and self._keys.initialised:
             self._look_for_failures()
         return slice_keys, groups, order_key, wrapping
@@ -310,29 +366,6 @@ class _Steps:
         if arrays:
             self._plain.push(self._told, arrays)
         raise_if_failed(self._plain, self._told)
-
-    def _slice_values(self, key: Key, parts: Sequence[Slice], side: Side) -> List[mx.nd.NDArray]:
-        """What the slices of a key are initialised from."""
-        if self._plain.rank != 0:  # the store takes rank 0's values; these never get memory
-            return [mx.nd.empty((part.stop - part.start,), dtype=self._keys.shapes[key].dtype) for part in parts]
-        value, own = side.parameters.make(key, parts)
-        self._plain.pull(key, value)
-        value.wait_to_read()  # the slices have engine variables of their own
-        return own
-
-    def _group_value(self, group: Group, side: Side) -> mx.nd.NDArray:
-        """What a group is initialised from. Every worker keeps the initial values of its members: see :meth:`Parameters.group_values`."""
-        shapes = [self._keys.shapes[member] for member in group.members]
-        if self.meeting.objection is not None:  # it may not have these keys, and sends nothing
-            return mx.nd.empty((sum(shape.elements for shape in shapes) + len(shapes),), dtype=shapes[0].dtype)
-        arrays = side.parameters.make_group(group.members)
-        start = 0
-        for member, (_, value), shape in zip(group.members, arrays.members, shapes):
-            self._plain.pull(member, value)
-            arrays.wire[start : start + shape.elements] = value.reshape((-1,))
-            start += shape.elements
-        arrays.wire.wait_to_read()
-        return arrays.wire
 
     def _numbers(
         self, slice_keys: Dict[Key, List[Key]], groups: Sequence[Group]

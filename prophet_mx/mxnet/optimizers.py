@@ -10,7 +10,7 @@ from typing import Any, List
 
 import mxnet as mx
 
-from .server_updates import is_builtin
+from .server_sgd import is_builtin
 
 # Each element's update depends on that element alone: exact on slices.
 ELEMENTWISE = frozenset(

@@ -14,6 +14,7 @@ from mxnet.kvstore import KVStore
 from .. import _core
 from ..planning.units import Slice, together
 from ..sizes import COPY_BYTES
+from .halving import largest, wire_bytes
 from .keys import Key, KeyBook, Shape, shape_of
 from .layout import Group, Layout
 
@@ -21,6 +22,14 @@ logger = logging.getLogger("prophet_mx")
 
 Chunk = Tuple[mx.nd.NDArray, int, int, int]  # some neighbouring units: their array, how many, the first element and the end
 Arrays = Tuple[mx.nd.NDArray, List[mx.nd.NDArray]]  # a parameter's buffer, and its units in the same memory
+
+
+class HalfArrays(NamedTuple):
+    """The arrays of a unit that travels in 16 bits; see half.pyx."""
+
+    wire: mx.nd.NDArray
+    values: mx.nd.NDArray  # in 32 bits, without a group's words
+    buffer: mx.nd.NDArray  # of the whole parameter
 
 
 class GroupArrays(NamedTuple):
@@ -85,7 +94,8 @@ class Parameters:
         self.unit_names: List[str] = []
         self.compression = 1
         self._home = mx.cpu()  # the context of buffers that are made before a push
-        self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push
+        self._made: Dict[Key, Arrays] = {}  # buffers that rank 0 made before their keys' first push, and all if they travel in 16 bits
+        self._wires: Dict[Key, List[mx.nd.NDArray]] = {}  # of parameters that travel in 16 bits: of each unit what is sent
         self._made_groups: Dict[Tuple[Key, ...], GroupArrays] = {}  # of groups, with initial values; by the members
         self._groups: Dict[Key, Tuple[_core.Group, int, GroupArrays]] = {}  # by their own keys: with the unit
         self._passed: Set[Key] = set()  # keys whose values are not scheduled (sparse, empty)
@@ -113,16 +123,20 @@ class Parameters:
         if key in self.layout.group_of:
             return self._add_member(key, gradient, sample, store)
         parts = self.layout.slices.get(key, ())
-        buffer, arrays = self._made.pop(key, (None, []))
+        made, arrays = self._made.pop(key, (None, []))
+        buffer = made
         if buffer is None or (buffer.dtype, buffer.context) != (sample.dtype, _host(sample)):
             buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
+            if made is not None and key in self.layout.halves:
+                made.copyto(buffer).wait_to_read()
+        wires = self._wires.get(key, arrays) if key in self.layout.halves else arrays
         # Chunks only where gradients are plain: others have to be copied as a whole.
         chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
         keys = self.layout.keys_of(key)
         if self.layout.is_late(key):
             logger.info("key %r came after the layout was fixed: it is sent whole, after all others in the total order", key)
         units = [
-            self._new_unit(name, array, gradient, *self.layout.order_of(key, part)) for part, (name, array) in enumerate(zip(keys, arrays))
+            self._new_unit(name, wire, gradient, *self.layout.order_of(key, part)) for part, (name, wire) in enumerate(zip(keys, wires))
         ]
         self._note(gradient, key, buffer)
         self.unit_gradients += [gradient] * len(units)
@@ -133,6 +147,7 @@ class Parameters:
             buffer.handle.value,
             [(unit, array.handle.value, name) for unit, array, name in zip(units, arrays, keys)],
             [(array.handle.value, *where) for array, *where in chunks],
+            halves=self._halves(wires, arrays) if key in self.layout.halves else (),
         )
         self._by_key[key] = Parameter(native, units, buffer, keys, arrays, chunks, gradient)
         return self._by_key[key]
@@ -140,7 +155,19 @@ class Parameters:
     def _note(self, gradient: int, key: Key, buffer: mx.nd.NDArray) -> None:
         self.names[gradient] = str(key)
         self.titles[gradient] = self.known.get(key, str(key))
-        self.sizes[gradient] = shape_of(buffer).bytes // self.compression
+        self.sizes[gradient] = wire_bytes(shape_of(buffer), key in self.layout.halves) // self.compression
+
+    def _halves(self, wires: Sequence[mx.nd.NDArray], arrays: Sequence[mx.nd.NDArray]) -> List["_core.Half"]:
+        """The native sides of units that travel in 16 bits, from what is in their arrays now."""
+        changes, limit = self._answers()
+        return [
+            _core.Half(self._driver, wire.handle.value, array.handle.value, shape_of(array).elements, changes, limit)
+            for wire, array in zip(wires, arrays)
+        ]
+
+    def _answers(self) -> Tuple[bool, float]:
+        """Whether the answers of what travels in 16 bits are changes, and the largest number that is sent."""
+        return not self.layout.sums, largest(self.layout.sums, self._workers)
 
     def _add_member(self, key: Key, gradient: int, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Parameter:
         """Put a member of a group on the path, and its group if it is the first."""
@@ -159,19 +186,20 @@ class Parameters:
 
     def _new_group(self, group: Group, sample: mx.nd.NDArray, store: mx.base.KVStoreHandle) -> Tuple["_core.Group", int, GroupArrays]:
         made = arrays = self._made_groups.pop(group.members)
+        halved = group.members[0] in self.layout.halves
         if arrays.wire.context != _host(sample):
-            arrays = self._group_arrays(group.members, _host(sample))
+            arrays = self._group_arrays(group.members, _host(sample), halved)
             made.values.copyto(arrays.values).wait_to_read()
         gradients = [self._keys.gradient(member) for member in group.members]
         unit = self._driver.add_unit(
-            shape_of(arrays.gradients).bytes,  # without the words
+            wire_bytes(shape_of(arrays.gradients), halved),  # without the words
             self._keys.server_of(group.key, shape_of(arrays.wire).elements),
             gradients[0],
             *self.layout.order_of(group.members[0], 0),
         )
         self.unit_gradients.append(gradients[0])
         self.unit_names.append(f"{group.members[0]} and {len(group.members) - 1} more in its message")
-        kind = np.dtype(sample.dtype)
+        kind = np.dtype(arrays.wire.dtype)
         native = _core.Group(
             self._driver,
             store.value,
@@ -180,15 +208,16 @@ class Parameters:
             arrays.wire.handle.value,
             arrays.gradients.handle.value,
             arrays.values.handle.value,
-            list(zip(gradients, (shape_of(gradient).bytes for gradient, _ in arrays.members))),
+            list(zip(gradients, (wire_bytes(shape_of(gradient), halved) for gradient, _ in arrays.members))),
             np.ones(1, kind).tobytes(),
             np.full(1, self._workers, kind).tobytes(),
+            self._answers() if halved else None,
         )
         return native, unit, arrays
 
-    def make_group(self, members: Sequence[Key]) -> GroupArrays:
+    def make_group(self, members: Sequence[Key], halved: bool = False) -> GroupArrays:
         """The arrays of a group before its first push. Whoever asks for them puts its initial values into them."""
-        self._made_groups[tuple(members)] = arrays = self._group_arrays(members, self._home)
+        self._made_groups[tuple(members)] = arrays = self._group_arrays(members, self._home, halved)
         return arrays
 
     def group_values(self) -> Dict[Key, "np.ndarray[Any, Any]"]:
@@ -198,12 +227,12 @@ class Parameters:
         made.update((key, arrays) for key, (_, _, arrays) in self._groups.items())
         return {key: arrays.values.asnumpy() for key, arrays in made.items()}
 
-    def _group_arrays(self, members: Sequence[Key], context: mx.Context) -> GroupArrays:
+    def _group_arrays(self, members: Sequence[Key], context: mx.Context, halved: bool = False) -> GroupArrays:
         shapes = [self._keys.shapes[member] for member in members]
         ends = np.cumsum([shape.elements for shape in shapes]).tolist()
-        wire, gradients, values = (
-            mx.nd.empty((elements,), ctx=context, dtype=shapes[0].dtype) for elements in (ends[-1] + len(shapes), ends[-1], ends[-1])
-        )
+        dtype = shapes[0].dtype
+        wire = mx.nd.empty((ends[-1] + len(shapes),), ctx=context, dtype=np.float16 if halved else dtype)
+        gradients, values = (mx.nd.empty((ends[-1],), ctx=context, dtype=dtype) for _ in range(2))
 
         def member(flat: mx.nd.NDArray, end: int, shape: Shape) -> mx.nd.NDArray:
             return alias(flat[end - shape.elements : end].reshape(shape.shape))
@@ -257,6 +286,13 @@ class Parameters:
         shape = self._keys.shapes[key]
         self._made[key] = new_arrays(shape.shape, shape.dtype, self._home, parts)
         return self._made[key]
+
+    def make_halves(self, key: Key, parts: Sequence[Slice]) -> List[HalfArrays]:
+        """The arrays of the units of a parameter that travels in 16 bits, before its first push. Whoever asks for them puts the parameter's
+        initial value into its buffer, if answers are to be changes of that."""
+        buffer, arrays = self.make(key, parts)
+        self._wires[key] = [mx.nd.zeros((shape_of(array).elements,), ctx=self._home, dtype=np.float16) for array in arrays]
+        return [HalfArrays(wire, array, buffer) for wire, array in zip(self._wires[key], arrays)]
 
     def pushed_in(self, iteration: int) -> Set[str]:
         """The names of those that were last pushed in this iteration."""

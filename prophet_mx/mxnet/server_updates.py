@@ -11,15 +11,11 @@ from functools import partial
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
-from mxnet.base import _LIB, NDArrayHandle, OpHandle, c_str, c_str_array, check_call
+from mxnet.base import _LIB, check_call
 from mxnet.ndarray import NDArray  # not mx.nd: a server runs inside "import mxnet", which has not come to that name
 
-MOST = 45  # arrays that one call of MXNet's operators for several arrays takes
-
-
-def is_builtin(optimizer: Any) -> bool:
-    """Whether this is an optimizer of MXNet's own: a subclass may do anything."""
-    return type(optimizer).__module__ == "mxnet.optimizer.optimizer"
+from .server_masters import Master
+from .server_sgd import MOST, SgdCall, _any_number_of_calls, _multipliers
 
 
 def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any, counts: Sequence[int] = ()) -> None:
@@ -33,18 +29,6 @@ def _apply(optimizer: Any, number: int, weight: Any, grad: Any, state: Any, coun
         optimizer.update_multi_precision(number, weight, grad, state)
 
 
-def _multipliers(optimizer: Any, number: int) -> Tuple[float, float]:
-    """Those of learning rate and weight decay, as the optimizer looks them up. They never change on a server."""
-    name = optimizer.idx2name.get(number)
-    rate, decay = (table[number] if number in table else table.get(name, 1.0) for table in (optimizer.lr_mult, optimizer.wd_mult))
-    return rate, decay
-
-
-def _any_number_of_calls(schedule: Any) -> bool:
-    """Whether a schedule gives the same rate however often it is asked. One of the user's may count that."""
-    return schedule is None or type(schedule).__module__ == "mxnet.lr_scheduler"
-
-
 def _part(state: Any, start: int, stop: int) -> Any:
     """The same part of every array of an optimizer's state. It shares their memory."""
     if isinstance(state, (list, tuple)):
@@ -52,81 +36,28 @@ def _part(state: Any, start: int, stop: int) -> Any:
     return state if state is None else state[start:stop]
 
 
-class SgdCall:
-    """MXNet's operator for SGD, called with the arguments that ``SGD.update_multi_precision`` gives it, but without making all of them anew
-    each time. Few functions call others here: Python's stack grows in pages, and a server may get one and give it back at each call.
-
-    ``numbers`` and ``states`` are those of the arrays that are updated, at most ``MOST``.
-    """
-
-    def __init__(self, optimizer: Any, numbers: Sequence[int], states: Sequence[Any], half: bool) -> None:
-        self._optimizer, self._states = optimizer, states
-        self._multipliers = [(number, *_multipliers(optimizer, number)) for number in numbers]
-        self._asks = not _any_number_of_calls(optimizer.lr_scheduler)
-        self._settings: Any = None
-        own = [[array for array in (state if half else (state,)) if array is not None] for state in states]
-        self._stride = 2 + len(own[0])
-        self._inputs = (NDArrayHandle * (len(own) * self._stride))()
-        self._outputs = (NDArrayHandle * len(own))()
-        for place, arrays in enumerate(own):
-            for behind, array in enumerate(arrays, place * self._stride + 2):
-                self._inputs[behind] = array.handle
-        operator = OpHandle()
-        name = f"multi_{'mp_' if half else ''}sgd_{'mom_' if optimizer.momentum > 0 else ''}update"
-        check_call(_LIB.NNGetOpHandle(c_str(name), ctypes.byref(operator)))
-        written = ctypes.cast(self._outputs, ctypes.POINTER(NDArrayHandle))
-        outputs = (ctypes.byref(ctypes.c_int(len(own))), ctypes.byref(written))
-        self._arrays = (operator, ctypes.c_int(len(self._inputs)), self._inputs, *outputs)
-        self._types = ctypes.byref(ctypes.POINTER(ctypes.c_int)())
-
-    @staticmethod
-    def knows(optimizer: Any) -> bool:
-        known = type(optimizer).__name__ in ("SGD", "ccSGD") and is_builtin(optimizer)
-        return known and optimizer.momentum >= 0 and not optimizer.param_dict
-
-    def put(self, place: int, weight: Any, grad: Any) -> None:
-        """Which arrays are updated. The caller keeps them until they are updated."""
-        self._inputs[place * self._stride] = self._outputs[place] = weight.handle
-        self._inputs[place * self._stride + 1] = grad.handle
-
-    def __call__(self, counts: Sequence[int]) -> None:
-        """Update the arrays, which have had so many updates."""
-        optimizer, known = self._optimizer, self._optimizer._index_update_count
-        rates, decays, rate = [], [], None
-        for (number, rate_multiplier, decay_multiplier), count in zip(self._multipliers, counts):
-            known[number] = count + 1
-            if count >= optimizer.num_update:
-                optimizer.num_update, rate = count + 1, None
-            if rate is None or self._asks:
-                rate = optimizer.learning_rate
-            rates.append(rate * rate_multiplier)
-            decays.append(optimizer.wd * decay_multiplier)
-        settings = (rates, decays, optimizer.rescale_grad, optimizer.momentum, optimizer.clip_gradient)
-        if settings != self._settings:
-            self._settings = settings
-            texts = {"lrs": rates, "wds": decays, "num_weights": len(rates), "rescale_grad": optimizer.rescale_grad}
-            if optimizer.momentum > 0:
-                texts["momentum"] = optimizer.momentum
-            if optimizer.clip_gradient:
-                texts["clip_gradient"] = optimizer.clip_gradient
-            values = [str(value) for value in texts.values()]
-            self._arguments = (*self._arrays, ctypes.c_int(len(texts)), c_str_array(list(texts)), c_str_array(values), self._types)
-        code = _LIB.MXImperativeInvokeEx(*self._arguments)
-        if code:
-            check_call(code)
-
-
 class Whole:
-    """The updates of one key: of a slice with a ``count`` of its own, or of a parameter."""
+    """The updates of one key: of a slice with a ``count`` of its own, or of a parameter. With a ``master``, the array of the key gets the
+    changes of that."""
 
-    def __init__(self, optimizer: Any, number: int, weight: Any, count: Optional[int] = None) -> None:
-        self._optimizer, self._number, self._count = optimizer, number, count
+    def __init__(self, optimizer: Any, number: int, weight: Any, count: Optional[int] = None, master: Optional[Master] = None) -> None:
+        self._optimizer, self._number, self._count, self._master = optimizer, number, count, master
+        weight = weight if master is None else master.values
         self.state = optimizer.create_state_multi_precision(number, weight)
         self._call: Optional[SgdCall] = None
         if SgdCall.knows(optimizer) and type(weight) is NDArray:
             self._call = SgdCall(optimizer, [number], [self.state], optimizer.multi_precision and weight.dtype == np.float16)
 
     def update(self, weight: Any, grad: Any) -> None:
+        if self._master is None:
+            self._update(weight, grad)
+            return
+        try:
+            self._update(self._master.values, grad)
+        finally:
+            self._master.change(weight, 0, weight.size)
+
+    def _update(self, weight: Any, grad: Any) -> None:
         optimizer, number = self._optimizer, self._number
         counts = () if self._count is None else (self._count,)
         try:
@@ -183,11 +114,14 @@ class Group:
     """The updates of a group's key.
 
     Its array has the elements of its members, and behind them a presence word per member: how many workers have sent it in this round. A
-    member that not all have sent keeps weight, state and count. The words are stored behind the weights, for the workers to read.
+    member that not all have sent keeps weight, state and count. The words are stored behind the weights, for the workers to read. With a
+    ``master``, what is stored of a member are the changes of that.
     """
 
-    def __init__(self, optimizer: Any, members: Sequence[Tuple[int, int]], workers: int, weight: Any) -> None:
-        self._optimizer = optimizer
+    def __init__(
+        self, optimizer: Any, members: Sequence[Tuple[int, int]], workers: int, weight: Any, master: Optional[Master] = None
+    ) -> None:
+        self._optimizer, self._master = optimizer, master
         self._numbers = [number for number, _ in members]
         self._starts = [0]
         for _, elements in members:
@@ -203,6 +137,10 @@ class Group:
         self._plans: Dict[bytes, List[Step]] = {}  # by the words; valid for the counts as they are
         self._stored = b""  # the words behind the weights
         self._weight, self._grad = Views(), Views()
+        self._updated = self._weight  # of which members are parts
+        if master is not None:
+            self._updated = Views()
+            self._updated.renewed(master.values)
 
     def update(self, weight: Any, grad: Any) -> None:
         check_call(_LIB.MXNDArrayWaitToRead(grad.handle))
@@ -223,6 +161,9 @@ class Group:
                 call([self._own[member] + self._rounds for member in members])
             except Exception as error:  # the others are updated all the same
                 failures.append(error)
+        if self._master is not None:
+            for member in self._present(words):
+                self._master.change(weight, *self._starts[member : member + 2])
         # MXNet's server answers a key whose update failed like any other. So the words are stored also then, or workers would send the
         # group again for ever.
         if words != self._stored:
@@ -247,7 +188,7 @@ class Group:
         """What updates the members that all workers have sent."""
         optimizer = self._optimizer
         if not self._has_state:
-            self.state = optimizer.create_state_multi_precision(self._numbers[0], self._weight.part(0, self._starts[-1]))
+            self.state = optimizer.create_state_multi_precision(self._numbers[0], self._updated.part(0, self._starts[-1]))
             self._has_state = True
         joins = _any_number_of_calls(optimizer.lr_scheduler) and not optimizer.param_dict
         runs: List[Run] = []
@@ -277,4 +218,4 @@ class Group:
         return steps
 
     def _arrays(self, run: Run) -> Tuple[Any, Any]:
-        return self._weight.part(run.start, run.stop), self._grad.part(run.start, run.stop)
+        return self._updated.part(run.start, run.stop), self._grad.part(run.start, run.stop)

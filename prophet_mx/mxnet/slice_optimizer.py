@@ -2,10 +2,10 @@
 
 MXNet's server passes the number of a key to its optimizer. Learning-rate and weight-decay multipliers depend on that number, and so does
 the count of updates that schedules and bias corrections use. :class:`SliceOptimizer` gives a slice the number of its parameter and an
-update count of its own. What updates an array, and that of a group, is in server_updates.py.
+update count of its own. What updates an array, and that of a group, is in server_updates.py, with server_sgd.py and server_masters.py.
 
 The servers may lack prophet_mx, or have another version of it. MXNet only prints an error there if it cannot load an optimizer, and adds
-gradients up from then on. So a pickled SliceOptimizer contains the text of both files, which need nothing but MXNet. The user's optimizer
+gradients up from then on. So a pickled SliceOptimizer contains the text of these files, which need nothing but MXNet. The user's optimizer
 is a pickle inside it: if a server cannot load that, or if an update fails, SliceOptimizer tells the workers (failures.py). MXNet would
 answer them as if nothing were wrong.
 """
@@ -16,12 +16,14 @@ import pickle
 import re
 import sys
 import traceback
+from functools import partial
 from typing import Any, Callable, Dict, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
 
-from . import server_updates
+from . import server_masters, server_sgd, server_updates
+from .server_masters import Halved, Master
 from .server_updates import Group, Whole
 
 
@@ -96,6 +98,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         far: they then stored what a message adds up to, also for members that not all workers had sent. Numbers that are not in it have
         their values there.
     told : numbers of those of the service keys whose arrays tell workers of a failure.
+    halves : numbers of the keys of slices and groups that carry changes in 16 bits.
     meets : whether the workers are meeting: they ask for failures afterwards.
     adopts : whether a server that has an optimizer keeps that as ``inner``, as the last that any worker has set.
     """
@@ -112,6 +115,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         groups: Optional[Dict[int, Tuple[Tuple[int, int], ...]]] = None,
         workers: int = 1,
         told: Sequence[int] = (),
+        halves: Sequence[int] = (),
         values: Optional[Dict[int, Tuple[str, str]]] = None,
         meets: bool = False,
         adopts: bool = False,
@@ -122,7 +126,7 @@ class SliceOptimizer(mx.optimizer.Optimizer):
         self.probes = frozenset(probes)
         self.first, self.last, self.shift = first, last, shift
         self.groups, self.workers, self.values = groups or {}, workers, values or {}
-        self.told, self.meets, self.adopts = frozenset(told), meets, adopts
+        self.told, self.halves, self.meets, self.adopts = frozenset(told), frozenset(halves), meets, adopts
         self.aggregate_num = 0  # the Updater passes single arrays
         self._wrap(inner)
 
@@ -159,8 +163,9 @@ class SliceOptimizer(mx.optimizer.Optimizer):
             os._exit(1)
 
     def __reduce__(self) -> Tuple[Callable[..., Any], Tuple[Any, ...], Any]:
-        here = inspect.getsource(inspect.getmodule(SliceOptimizer) or SliceOptimizer)
-        source = inspect.getsource(server_updates) + re.sub(r"(?m)^from \..*\n", "", here)  # in one piece, they need no package
+        here = inspect.getmodule(SliceOptimizer) or SliceOptimizer
+        texts = map(inspect.getsource, (server_masters, server_sgd, server_updates, here))
+        source = re.sub(r"(?m)^from \..*\n", "", "\n".join(texts))  # in one piece, they need no package
         # MXNet sends pickles as texts, hence the hexadecimal digits.
         state = {**self.__getstate__(), "inner": pickle.dumps(self.inner).hex(), "_trial": None}
         return eval, (EMPTY, {"source": source, "scope": {"__name__": __name__}}), state
@@ -190,14 +195,25 @@ class SliceOptimizer(mx.optimizer.Optimizer):
             raise
 
     def _new_state(self, index: int, weight: Any) -> Any:
-        if index in self.groups:
-            self._restore(index, weight)
-            return Group(self.inner, self.groups[index], self.workers, weight)
         if index in self.probes:
             return Whole(self._trial, index, weight)
+        if index not in self.halves:
+            return self._updates(index, weight)
+        masters = vars(mx.optimizer).setdefault("prophet_mx_masters", {})  # by the numbers of keys, for any optimizer that this server has
+        if index not in masters:
+            elements = sum(count for _, count in self.groups[index]) if index in self.groups else weight.size
+            masters[index] = Master(weight, elements)
+        return Halved(masters[index], partial(self._updates, index, weight))
+
+    def _updates(self, index: int, weight: Any, master: Optional[Master] = None) -> Any:
+        """What updates the array of a key, or its master."""
+        if index in self.groups:
+            if master is None:
+                self._restore(index, weight)
+            return Group(self.inner, self.groups[index], self.workers, weight, master)
         number = self._number(index)
         count = self._counts.get(number, self.inner.begin_num_update) if index in self.parameters else None
-        return Whole(self.inner, number, weight, count)
+        return Whole(self.inner, number, weight, count, master)
 
     def _restore(self, group: int, weight: Any) -> None:
         """Before the first update of a group: give its members their values, if they are not there. What all workers had in the last

@@ -5,6 +5,7 @@ import os
 import pickle
 from contextlib import ExitStack, contextmanager, nullcontext
 from enum import Enum
+from itertools import chain
 from typing import Any, ContextManager, Dict, Iterator, List, Optional, Set
 
 import mxnet as mx
@@ -101,6 +102,8 @@ class WrappedStore(OwnedStore):
         self._refused = ""  # why nothing may be sent
         self._plain_iterations = PlainIterations(self._config.log_every) if self._config.log_every else None  # used without a path
         if path is None:
+            if self._config.compress:
+                logger.warning("compress=%s has no effect: gradient traffic is not scheduled", self._config.compress)
             level = logging.INFO if self._config.policy == OFF else logging.WARNING
             logger.log(level, "gradient traffic is not scheduled: %s", reason)
             if self._config.timeline:
@@ -137,12 +140,21 @@ class WrappedStore(OwnedStore):
     @contextmanager
     def _making(self, key: Any, value: Any) -> Iterator[None]:
         """A context in which the caller makes keys, together with the other workers."""
-        self._check_new(key)
+        self._check_new(key, value)
         with self._watched("the other workers, which must initialise this key as well"), self._in_store():
             yield
         self._register(key, value)
 
-    def _check_new(self, key: Any) -> None:
+    def _check_type(self, value: Any) -> None:
+        """KVStoreError if a new array is not of float32, while others travel in 16 bits; see halving.py."""
+        for array in chain.from_iterable(map(as_list, as_list(value))):
+            if np.dtype(array.dtype) != np.float32:
+                raise KVStoreError(
+                    f"a key of {np.dtype(array.dtype)} cannot be added while gradients travel in 16 bits, as servers would take it for "
+                    "float32: initialise it before the first push, or set compress='off'"
+                )
+
+    def _check_new(self, key: Any, value: Any) -> None:
         """KVStoreError if the caller makes a key of prophet_mx: one of the meeting, or, once the workers have met, any other, even if
         nothing is scheduled. These keys also shift the number of a new string key, which is right only if the optimizer on the servers
         knows them."""
@@ -155,6 +167,8 @@ class WrappedStore(OwnedStore):
                     f"key {name!r} is taken: prophet_mx makes it for itself; use another one"
                     + ("" if name in MEETING_INTS else ", or make it before the first push")
                 )
+        if self._path is not None and self._path.layout.halves:
+            self._check_type(value)
         if self._mode is not Mode.UNMET and self._wrapping is None and names and isinstance(names[0], str):
             self._check_shifted(names[0])
 
@@ -237,6 +251,11 @@ class WrappedStore(OwnedStore):
             raise KVStoreError(
                 f"{type(optimizer).__name__} is not known to be exact on slices, and the layout was fixed when the "
                 "first gradient was pushed; set the optimizer before the first push"
+            )
+        if self._path is not None and self._path.layout.halves and self._sums:
+            raise KVStoreError(
+                "gradients travel in 16 bits, and the servers have no weights that an optimizer could update: set the optimizer before the "
+                "first push, or compress='off'"
             )
         if self._mode is Mode.SCHEDULED and order_matters(optimizer):
             raise KVStoreError(
@@ -357,8 +376,9 @@ class WrappedStore(OwnedStore):
         parameters, or if the first push has put small gradients into groups."""
         if self._path is not None:
             check_compression(compression_params)
-            if self._path.layout.group_of:
-                raise KVStoreError("gradient compression cannot be set after the first push, as small gradients share messages by then")
+            if self._path.layout.group_of or self._path.layout.halves:
+                shared = "small gradients share messages" if self._path.layout.group_of else "gradients travel in 16 bits"
+                raise KVStoreError(f"gradient compression cannot be set after the first push, as {shared} by then")
         super().set_gradient_compression(compression_params)
         self._compression = COMPRESSION_FACTOR.get(compression_params.get("type", "none"), 1)
         if self._path is not None:

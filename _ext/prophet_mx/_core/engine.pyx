@@ -5,6 +5,7 @@
     driver       one that the engine's ops drive
     ops          the native ops around a request
     copies       between a caller's arrays and ours
+    half         a unit that travels in 16 bits
     gathering    the rounds of a group
     group        a group of small parameters that travel in one message
     parameter    the data path of one parameter
@@ -16,6 +17,7 @@ include "engine/measured.pyx"
 include "engine/driver.pyx"
 include "engine/ops.pyx"
 include "engine/copies.pyx"
+include "engine/half.pyx"
 include "engine/group.pyx"
 include "engine/parameter.pyx"
 include "engine/arrival.pyx"

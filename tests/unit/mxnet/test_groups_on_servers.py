@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prophet_mx.mxnet.optimizers import ELEMENTWISE
-from prophet_mx.mxnet.server_updates import MOST
+from prophet_mx.mxnet.server_sgd import MOST
 from prophet_mx.mxnet.slice_optimizer import SliceOptimizer
 from support.paths import ROOT
 

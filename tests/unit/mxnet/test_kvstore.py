@@ -27,7 +27,7 @@ def test_a_local_store_passes_through_and_says_so_once(caplog):
 @pytest.mark.parametrize(
     "setting, value, words",
     [
-        ("compress", "bf16", "compress='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"),
+        ("compress", "bf16", "compress='bf16' is not allowed for MXNet, whose servers do not know bf16; allowed: 'off', or fp16"),
         ("clipping", "wait", "clipping='wait' is not allowed, as it has no effect with MXNet; allowed: 'overlap'"),
         ("fallback", "off", "fallback='off' is not allowed, as it has no effect with MXNet; allowed: 'auto'"),
     ],

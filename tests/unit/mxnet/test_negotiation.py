@@ -34,7 +34,7 @@ class Side:
         shape = self.book.shapes[key]
         return new_arrays(shape.shape, shape.dtype, mx.cpu(), parts)
 
-    def make_group(self, members):
+    def make_group(self, members, halved=False):
         shapes = [self.book.shapes[member] for member in members]
         wire = mx.nd.empty((sum(shape.elements for shape in shapes) + len(members),), dtype=shapes[0].dtype)
         values = [mx.nd.empty(shape.shape, dtype=shape.dtype) for shape in shapes]

@@ -58,6 +58,7 @@ cdef class Driver(MeasuredScheduler):
         bint made                   # __cinit__ came to its end
         OnComplete* gates           # per unit: how to complete the gate of the unit's READY request
         list owned_groups           # keeps all that were made, as long as the driver lives
+        list halves                 # and these: what ops of units that travel in 16 bits refer to
         void** groups
         int n_groups
         double groups_due           # when a group has to be looked at, at the latest
@@ -70,6 +71,7 @@ cdef class Driver(MeasuredScheduler):
         pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC)
         pthread_cond_init(&self.wake, &attributes)
         self.owned_groups = []
+        self.halves = []
         self.groups_due = INFINITY
         self.sleeping_until = INFINITY
         if self.grow(self.capacity) < 0:
@@ -193,6 +195,12 @@ cdef class Driver(MeasuredScheduler):
         self.note_ready(iteration, self.units[unit].gradient, t)
         self.unit_ready(unit, iteration, t)
         self.flush(t)
+        pthread_mutex_unlock(&self.lock)
+
+    cdef void note_saturated(self, int64_t count) noexcept nogil:
+        """So many numbers were beyond what 16 bits hold."""
+        pthread_mutex_lock(&self.lock)
+        self.saturated += count
         pthread_mutex_unlock(&self.lock)
 
     cdef void on_answer(self, int unit) noexcept nogil:

@@ -5,6 +5,9 @@ gradient is copied into the one, and the value out of the other. They are two be
 which then copies the gradient once more when the value may have come. The *wire* array is sent and received: the members, and behind
 them a word for each.
 
+Of a group that travels in 16 bits, the wire array and the words are of 16 bits, and the other two of 32. A gradient is squeezed when it is
+here, once, as a member that has to go again goes as it was. What half.pyx says of answers holds here too, with the values as what is held.
+
   hold    per member and call: its gradient is here; completes when the value is, for which whatever reads the value waits; skipped if
           MXNet failed to compute the gradient
   turn    per request: the wire array is free; completes when the scheduler releases the group, which lets the message go
@@ -14,16 +17,19 @@ The bytes of what is to go are copied into the wire array when the message close
 comes. The engine touches none of them meanwhile: holds are not complete while members are on their way, nor is a turn until the message
 goes.
 """
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint16_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
+
+from .halves cimport prophet_follow, prophet_squeeze, prophet_widen
 
 cdef enum:
     WORD_MAX = 8                    # bytes of a word, at most
 
 cdef struct Member:
     int gradient
-    int64_t start, bytes            # in each of the arrays
+    int64_t start, bytes            # in the wire array
+    int64_t first, elements         # in the others, of a group that travels in 16 bits
     OnComplete held                 # of a READY or CARRIED member: how to complete its hold
 
 
@@ -47,6 +53,8 @@ cdef class Group:
     wire, gradients, values : handles of arrays in host memory, for which nothing on the engine waits
     members : a list of (gradient index, bytes), in the order of the array
     one, full : the bytes of a word that says that a member is in the message, and of one that all workers had it
+    halves : (whether answers are changes, the largest number that is sent) of a group that travels in 16 bits; else None. Its ``members``
+        have the bytes that travel
     """
     cdef:
         void* driver                # not owned: the driver keeps the group
@@ -58,10 +66,15 @@ cdef class Group:
         int int_key
         void* array
         char* wire
-        char* gradients
+        char* gradients             # as they travel
+        float* full_gradients       # of a narrow group, in 32 bits
         char* values
         Member* members
         int count
+        bint narrow, changes        # whether it travels in 16 bits, and what answers are
+        float limit
+        uint16_t* squeezed          # of a narrow group, the gradients as they travel
+        float* lost                 # and what 16 bits do not hold of them
         Gathering rounds
         int word                    # bytes of a word
         int64_t words               # where they begin
@@ -70,8 +83,9 @@ cdef class Group:
         EngineContext* context
 
     def __cinit__(self, Driver driver not None, size_t store, int unit, key, size_t wire, size_t gradients, size_t values,
-                  list members not None, bytes one not None, bytes full not None):
+                  list members not None, bytes one not None, bytes full not None, halves=None):
         cdef void* data
+        cdef void* data_gradients
         need_mxnet()
         driver.need_unit(unit)
         if not 0 < len(one) == len(full) <= WORD_MAX:
@@ -88,8 +102,8 @@ cdef class Group:
         self.array = <void*>wire
         mx_check(MX.array_data(self.array, &data))
         self.wire = <char*>data
-        mx_check(MX.array_data(<void*>gradients, &data))
-        self.gradients = <char*>data
+        mx_check(MX.array_data(<void*>gradients, &data_gradients))
+        self.gradients = <char*>data_gradients
         mx_check(MX.array_data(<void*>values, &data))
         self.values = <char*>data
         self.count = len(members)
@@ -101,7 +115,18 @@ cdef class Group:
             self.members[i].gradient = gradient
             self.members[i].start = self.words
             self.members[i].bytes = size
+            self.members[i].first = self.words // sizeof(uint16_t)
+            self.members[i].elements = size // sizeof(uint16_t)
             self.words += size
+        if halves is not None:
+            self.narrow = True
+            self.changes, self.limit = halves
+            self.squeezed = <uint16_t*>calloc(self.words, 1)
+            self.lost = <float*>calloc(self.words // sizeof(uint16_t), sizeof(float))
+            if self.squeezed == NULL or self.lost == NULL:
+                raise MemoryError()
+            self.gradients = <char*>self.squeezed
+            self.full_gradients = <float*>data_gradients
         self.word = len(one)
         memcpy(self.one, <char*>one, self.word)
         memcpy(self.full, <char*>full, self.word)
@@ -110,6 +135,8 @@ cdef class Group:
 
     def __dealloc__(self):
         free(self.members)
+        free(self.squeezed)
+        free(self.lost)
 
     cdef int send(self, int index, void** arrays, int64_t iteration, int priority) except -1:
         """A member's gradient will be in the first of its two arrays: hold both, and see to it that a request carries it."""
@@ -145,6 +172,25 @@ cdef class Group:
         push_reply(self)                # also after a refused request: its turn is on the engine already
         return code
 
+    cdef int64_t squeeze(self, int index) noexcept nogil:
+        """A member's gradient is here. Returns how many of its numbers were beyond the limit."""
+        cdef Member* member = &self.members[index]
+        if not self.narrow:
+            return 0
+        return prophet_squeeze(self.full_gradients + member.first, self.lost + member.first, self.squeezed + member.first,
+                               member.elements, self.limit)
+
+    cdef void take(self, Member* member) noexcept nogil:
+        """A member's answer is its value from now on."""
+        cdef float* value = <float*>self.values + member.first
+        cdef const uint16_t* answer = <const uint16_t*>(self.wire + member.start)
+        if not self.narrow:
+            memcpy(self.values + member.start, self.wire + member.start, member.bytes)
+        elif self.changes:
+            prophet_follow(answer, value, value, member.elements)
+        else:
+            prophet_widen(answer, value, member.elements)
+
     cdef void pack(self) noexcept nogil:
         """Put what is carried onto the wire."""
         cdef Member* member
@@ -169,7 +215,7 @@ cdef class Group:
             self.rounds.settle(i, done)
             if done:
                 member = &self.members[i]
-                memcpy(self.values + member.start, self.wire + member.start, member.bytes)
+                self.take(member)
                 finish_op(&member.held)
                 n += 1
         self.rounds.answer(n, t)
@@ -193,6 +239,9 @@ cdef int push_hold(Group group, int index, int64_t request, int64_t iteration, v
 cdef void hold_op(void* run_context, void* on_complete, void* param) noexcept nogil:
     cdef HoldRequest* hold = <HoldRequest*>param
     cdef void* driver = (<Group>hold.group).driver
+    cdef int64_t beyond = (<Group>hold.group).squeeze(hold.index)
+    if beyond:
+        (<Driver>driver).note_saturated(beyond)
     hold.ran = True
     (<Driver>driver).on_hold(hold, <OnComplete*>on_complete)
 

@@ -37,6 +37,7 @@ cdef class MeasuredScheduler(BlockScheduler):
         ReadyEvent* events          # not yet taken by Python
         int n_events, event_capacity
         int64_t requests, answers   # gates that ran, requests that were answered: counted whatever state the scheduler is in
+        int64_t saturated           # numbers that were beyond what 16 bits hold
         int fault                   # the unit whose state contradicted an event, -1 none
 
     def __cinit__(self):
@@ -132,19 +133,21 @@ cdef class MeasuredScheduler(BlockScheduler):
     def snapshot(self) -> dict:
         """The counters, and the state of each link in ``links``, at one moment."""
         cdef Counters counts
-        cdef int64_t overhead
+        cdef int64_t overhead, saturated
         cdef double sending
         cdef int i, n = self.n_links
         cdef LinkState* states = <LinkState*>malloc(n * sizeof(LinkState))
         if states == NULL:
             raise MemoryError()
         self.acquire()
-        counts, overhead, sending = self.counts, self.overhead, active_until(&self.activity, now())
+        counts, overhead, saturated = self.counts, self.overhead, self.saturated
+        sending = active_until(&self.activity, now())
         for i in range(n):
             states[i] = self.state_of(i)
         pthread_mutex_unlock(&self.lock)
         try:
-            return {**counts, "overhead": overhead, "sending_seconds": sending, "links": [states[i] for i in range(n)]}
+            return {**counts, "overhead": overhead, "saturated": saturated, "sending_seconds": sending,
+                    "links": [states[i] for i in range(n)]}
         finally:
             free(states)
 

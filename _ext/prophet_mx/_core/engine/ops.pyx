@@ -26,6 +26,7 @@ cdef struct Request:                # of units of one parameter, from the push o
     void* driver
     int first, count                # one, but for an op that landed
     int64_t iteration
+    void* half                      # of a unit that travels in 16 bits, or NULL: see half.pyx
 
 
 cdef int push_code(async_fn function, void* param, EngineContext* context, void** reads, int n_reads, void** writes, int n_writes,
@@ -54,6 +55,7 @@ cdef Request* new_request(Driver driver, int first, int count, int64_t iteration
     request.first = first
     request.count = count
     request.iteration = iteration
+    request.half = NULL
     return request
 
 

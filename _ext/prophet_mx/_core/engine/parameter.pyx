@@ -27,6 +27,7 @@ cdef struct Part:
     void* array                     # NDArray handle of the unit's bytes: the buffer itself for a whole parameter
     int int_key
     const char* str_key
+    void* half                      # a Half, which the driver keeps, or NULL
 
 cdef struct Chunk:                  # neighbouring parts that are copied at once
     void* array                     # NDArray handle of their bytes: that of the part itself if it is one
@@ -52,6 +53,7 @@ cdef class Parameter:
     chunks : a list of (array handle, number of parts, first element, end), in the order of the parts; one of the whole buffer by default
     group, index, value : of a member: its group, whose key and unit are those of the only part, its index there, and the handle of the
         array that gets its value, which is another one than the buffer
+    halves : of a parameter that travels in 16 bits: the Half of each part
     """
     cdef:
         Driver driver
@@ -65,7 +67,7 @@ cdef class Parameter:
         int dimensions, type        # of the buffer: what an array of this parameter must have
         int64_t* shape
         int64_t elements
-        bint str_keys, sliced
+        bint str_keys, sliced, narrow
         int64_t iteration           # in which it was last sent, -1 if it was not
         EngineContext* context      # of the ops of its units
         list key_bytes              # keeps the C strings alive
@@ -74,7 +76,7 @@ cdef class Parameter:
         address[2] held               # buffer and value, as a hold takes them
 
     def __cinit__(self, Driver driver not None, size_t store, size_t buffer, list parts not None, chunks=(), Group group=None,
-                  int index=0, size_t value=0):
+                  int index=0, size_t value=0, halves=()):
         need_mxnet()
         self.driver = driver
         self.store = <void*>store
@@ -102,6 +104,11 @@ cdef class Parameter:
             else:
                 self.parts[i].int_key = key
         self.sliced = self.n_parts > 1
+        if halves and len(halves) != self.n_parts:
+            raise ValueError(f"{len(halves)} halves for {self.n_parts} parts")
+        for i, half in enumerate(halves):
+            self.parts[i].half = <void*><Half?>half
+            self.narrow = True
         self.context = &SHARED_CONTEXT
         if self.n_parts > 0 and driver.units[self.parts[0].unit].bytes >= SMALL_UNIT:
             self.context = &OWN_CONTEXT
@@ -213,7 +220,7 @@ cdef class Parameter:
 
     cdef int send_and_receive(self, int64_t iteration, int priority, void** outs, int n_outs) except -1:
         cdef int i
-        if not self.sliced and self.group is None:
+        if not self.sliced and not self.narrow and self.group is None:
             # The store itself copies what it received to the arrays that are to have it.
             self.send(iteration, priority, outs, n_outs)
         else:
@@ -239,8 +246,11 @@ cdef class Parameter:
                 chunk += 1
                 left = chunk.count
             left -= 1
+            if part.half != NULL:
+                self.send_half(part, iteration, priority, chunk.array if chunk.count > 1 else part.array)
+                continue
             push_gate(self.context, self.driver, part.unit, iteration, part.array, &chunk.array, 1 if chunk.count > 1 else 0)
-            code = self.request(part, priority, &part.array if self.sliced and n_outs else outs,
+            code = self.request(part, part.array, priority, &part.array if self.sliced and n_outs else outs,
                                 1 if self.sliced and n_outs else n_outs)
             # Also after a refused request: the gate is on the engine already.
             push_done(self.context, self.driver, part.unit, part.array, n_outs > 0)
@@ -248,8 +258,20 @@ cdef class Parameter:
         self.join()
         return 0
 
-    cdef int request(self, Part* part, int priority, void** outs, int n_outs) noexcept:
-        """The wrapped store's own push, or pushpull to n_outs arrays, to which it copies the value; its code."""
+    cdef int send_half(self, Part* part, int64_t iteration, int priority, void* gradient) except -1:
+        """The same for a unit that travels in 16 bits. Its value always comes back: it is a change of what this worker holds."""
+        cdef Half half = <Half>part.half
+        cdef int code
+        push_half_gate(self.context, self.driver, part.unit, iteration, half, gradient)
+        code = self.request(part, half.array, priority, &half.array, 1)
+        if code == 0:
+            push_half_done(self.context, self.driver, part.unit, half, part.array)
+        else:                               # nothing comes back
+            push_done(self.context, self.driver, part.unit, half.array, False)
+        return mx_check(code)
+
+    cdef int request(self, Part* part, void* array, int priority, void** outs, int n_outs) noexcept:
+        """The wrapped store's own push of an array, or pushpull to n_outs arrays, to which it copies the value; its code."""
         cdef int[MAX_OUTS] int_keys
         cdef cstr[MAX_OUTS] str_keys
         cdef int i
@@ -260,19 +282,25 @@ cdef class Parameter:
             str_keys[i] = part.str_key
         pthread_mutex_lock(&self.driver.store)
         if self.str_keys and n_outs:
-            code = MX.kv_pushpull_ex(self.store, 1, &part.str_key, n_outs, str_keys, &part.array, outs, priority)
+            code = MX.kv_pushpull_ex(self.store, 1, &part.str_key, n_outs, str_keys, &array, outs, priority)
         elif self.str_keys:
-            code = MX.kv_push_ex(self.store, 1, &part.str_key, &part.array, priority)
+            code = MX.kv_push_ex(self.store, 1, &part.str_key, &array, priority)
         elif n_outs:
-            code = MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &part.array, outs, priority)
+            code = MX.kv_pushpull(self.store, 1, &part.int_key, n_outs, int_keys, &array, outs, priority)
         else:
-            code = MX.kv_push(self.store, 1, &part.int_key, &part.array, priority)
+            code = MX.kv_push(self.store, 1, &part.int_key, &array, priority)
         pthread_mutex_unlock(&self.driver.store)
         return code
 
     cpdef join(self):
         """Make each chunk wait for its parts; nothing to do for those of one."""
         self.tie(True)
+
+    cpdef show(self):
+        """Put the value of the last answer into the buffer once more: of a parameter that travels in 16 bits, the servers have none."""
+        for i in range(self.n_parts):
+            push_show(<Half>self.parts[i].half, self.parts[i].array)
+        self.join()
 
     cdef int tie(self, bint join) except -1:
         """Make each chunk wait for its parts, or, without ``join``, its parts for the chunk."""
