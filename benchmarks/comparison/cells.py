@@ -14,6 +14,7 @@ from prophet_mx.quantities import RATE_EXAMPLES, format_rate, parse_rate, parse_
 
 PROFILES = Path(FOLDER)
 DEFAULT_COMPUTE = 1.0  # seconds per iteration
+HALVED = "PROPHET_COMPRESS=fp16"  # in the name of a method that sends 16 bits
 
 
 class Load(NamedTuple):
@@ -35,6 +36,10 @@ class Load(NamedTuple):
     def at(self, rate: float) -> "Load":
         """The same work with another share of the links."""
         return self._replace(rate=rate, bound=job_bound(self.profile, rate * self.own, rate, [[1.0], [self.slow]]))
+
+    def of(self, method: str) -> "Load":
+        """What travels with this method: where it compresses, gradients in 16 bits."""
+        return self._replace(profile=self.profile.halved()).at(self.rate) if HALVED in method else self
 
     @property
     def rho(self) -> float:

@@ -19,7 +19,7 @@ from prophet_mx.errors import ProphetError
 from ..testbed import NeedsRoot, TestbedError
 from ..testbed.exits import exit_code
 from ..testbed.goodput import Goodput
-from .cells import Load
+from .cells import HALVED, Load
 from .results import Files, add_output_options, comparison_table, destinations, interrupted, write
 from .rounds import LEAST_GOODPUT, conduct, going_on
 from .rows import Attempt, JobRow, MeasuredJob, make_row
@@ -135,16 +135,26 @@ class Session:
         best = self._kept.found["link"] = max(self._kept.found.get("link", 0.0), *links)
         if load is not None:
             load = load.at(load.rate * best / self.goodput.link)
-        return [make_row(self._cell, self._kind, load, self._rate, attempt, self._options.warmup) for attempt in attempts]
+        rows = []
+        for attempt in attempts:
+            own = None if load is None else load.of(attempt.method)
+            rows.append(make_row(self._cell, self._kind, own, self._rate, attempt, self._options.warmup))
+        return rows
 
 
 def same_bound(rows: Sequence[JobRow]) -> List[JobRow]:
-    """The rows of a cell with the least bound of its rounds."""
-    least = min((row.bound_ms for row in rows if row.bound_ms is not None), default=None)
-    return [
-        row if row.bound_ms in (None, least) else row._replace(bound_ms=least, time_over_bound=round((row.time_ms or 0) / (least or 1), 4))
-        for row in rows
-    ]
+    """The rows of a cell with the least bound of its rounds. What sends half the bytes has a bound of its own."""
+    bounds: Dict[bool, List[float]] = {}
+    for row in rows:
+        if row.bound_ms is not None:
+            bounds.setdefault(HALVED in row.method, []).append(row.bound_ms)
+    return [row if row.bound_ms is None else _with_bound(row, min(bounds[HALVED in row.method])) for row in rows]
+
+
+def _with_bound(row: JobRow, bound: float) -> JobRow:
+    if row.bound_ms == bound:
+        return row
+    return row._replace(bound_ms=bound, time_over_bound=round((row.time_ms or 0) / bound, 4))
 
 
 def compare(cells: Sequence[CellOfJobs], options: argparse.Namespace, module: str, about: Mapping[str, Any]) -> int:

@@ -24,7 +24,7 @@ from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
 
 import psutil
 
-from prophet_mx.profiling.gradient_profile import GradientProfile
+from prophet_mx.profiling.gradient_profile import VECTORS, GradientProfile
 
 STAMP_STRIDE = 1024
 FORWARD, BACKWARD = 0, 1
@@ -78,7 +78,6 @@ def total(workers: int, index: int, iteration: int) -> float:
 
 
 SGD = {"learning_rate": 0.125, "momentum": 0.875, "wd": 0.0}
-VECTORS = ("bias", "gamma", "beta", "running_mean", "running_var")  # how the names of parameters end that are vectors
 
 
 def matrices(profile: GradientProfile) -> List[bool]:

@@ -148,9 +148,18 @@ def _commands(plans: Sequence[PlannedProcess], hidden: Mapping[str, str]) -> Lis
 
 
 def _where(plans: Sequence[PlannedProcess]) -> List[str]:
-    """A line for each host: what runs there."""
+    """A line for each host: what runs there. And one if workers of a host share its link, for which fewer of them would do."""
     hosts: Dict[str, List[str]] = {}
+    sharers: Dict[str, int] = {}
     for plan in plans:
         if plan.host is not None:
             hosts.setdefault(plan.host.name, []).append(plan.label)
-    return [f"{name}: {', '.join(labels)}" for name, labels in hosts.items()]
+            sharers[plan.host.name] = sharers.get(plan.host.name, 0) + (plan.role == "worker")
+    lines = [f"{name}: {', '.join(labels)}" for name, labels in hosts.items()]
+    most = max(sharers, key=lambda name: sharers[name], default="")
+    if len(hosts) > 1 and sharers[most] > 1:
+        lines.append(
+            f"the {sharers[most]} workers of {most} share its link, and each sends all gradients: one worker with all GPUs of the host "
+            "sends them once"
+        )
+    return lines

@@ -27,6 +27,9 @@ MAX_GRADIENT_BYTES = 2**50
 MAX_SECONDS = 1e9
 
 
+VECTORS = ("bias", "gamma", "beta", "running_mean", "running_var")  # how the names of parameters end that are vectors
+
+
 @dataclass(frozen=True)
 class Gradient:
     """One parameter's gradient.
@@ -216,6 +219,14 @@ class GradientProfile:
         """Seconds between each step and the next: one fewer than there are steps."""
         times = self.step_times()
         return tuple(later - earlier for earlier, later in zip(times, times[1:]))
+
+    def halved(self) -> "GradientProfile":
+        """The same model with gradients that travel in 16 bits, all but vectors. Those are told by the usual ends of their names."""
+        halves = (
+            gradient if gradient.name.endswith(VECTORS) else replace(gradient, bytes=max(1, gradient.bytes // 2))
+            for gradient in self.gradients
+        )
+        return replace(self, gradients=tuple(halves))
 
     def scaled(self, compute: Optional[float] = None, size: float = 1.0) -> "GradientProfile":
         """The same model on another machine: all times in proportion so that one iteration computes for ``compute`` seconds

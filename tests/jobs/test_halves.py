@@ -26,6 +26,10 @@ def test_updates_on_servers():
     assert logs.count("compress=fp16: ") == 1 and all(saturated for _, saturated in found), logs
 
 
+def test_servers_that_have_no_prophet_mx():
+    exact("sgd,sgd,adam", "bare", PROPHET_UNIT="1KB")
+
+
 @pytest.mark.parametrize("variables", [{"PROPHET_UNIT": "4KB"}, {"PROPHET_UNIT": "400", "PROPHET_GROUPS": "off"}], ids=str)
 def test_sums(variables):
     exact("none", **variables)
