@@ -24,11 +24,13 @@ import numpy as np
 from ..config import Config
 from ..errors import KVStoreError, ProphetError
 from ..place import worker_name
+from ..planning.halves import halves_pay
 from ..planning.orders import Orders
 from ..planning.placement import SURE, probes
 from ..planning.unit_sizes import below_a_unit, too_small, unit_bytes
 from ..planning.units import Slice
 from ..policies import POLICIES
+from ..quantities import format_rate
 from ..sizes import Traffic, message_bytes
 from .api import NAIVE, PlainStore
 from .failures import ELEMENTS, raise_if_failed
@@ -184,7 +186,7 @@ class _Steps:
         # Rank 0's decisions; what the other ranks find here is not used.
         measured = config.bandwidth or rate(self._plain, self._keys, not self.meeting.objection)
         message = config.message_cost or (0.0 if whole or not self._room_for_probes() else self._message())
-        why_full = self._why_full(config, whole, in_order)
+        why_full = self._why_full(config, whole, in_order, measured)
         halves = frozenset() if why_full or not config.compress else halves_of(self._keys, hints)
         travelling = [(key, shape) for index, (key, shape) in enumerate(self._keys.shapes.items()) if index not in hints.frozen]
         sizes = [wire_bytes(shape, key in halves) for key, shape in travelling]
@@ -247,14 +249,18 @@ class _Steps:
         for words in filter(None, said):
             logger.warning("%s. A plain number is bytes: write 256KB for kilobytes", words)
 
-    def _why_full(self, config: Config, whole: str, in_order: bool) -> str:
+    def _why_full(self, config: Config, whole: str, in_order: bool, rate: float) -> str:
         """Why gradients have to travel in 32 bits; '' if they need not. Rank 0's counts."""
         if in_order:
             return "the optimizer depends on the order of updates"
         if config.compress is None or whole:
             return whole
         other = other_type(self._keys)
-        return f"{other}, and servers add up numbers of 16 bits in a mode in which they take all others for float32 too" if other else ""
+        if other:
+            return f"{other}, and servers add up numbers of 16 bits in a mode in which they take all others for float32 too"
+        if not halves_pay(rate, self._plain.num_workers):
+            return f"at {format_rate(rate)} from each worker to each server, servers convert 16 bits no faster than the network carries 32"
+        return ""
 
     def _say_full(self, config: Config, why: str, halves: FrozenSet[Key]) -> None:
         """Log what becomes of the setting ``compress``."""

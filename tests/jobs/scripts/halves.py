@@ -2,8 +2,8 @@
 give for the gradients of all workers.
 
 Arguments: the optimizers' names on the servers, separated by commas, one after the other on the same weights; or ``none``. Every other one
-does not clip. With ``bare`` behind it, the servers have no prophet_mx. The last line of a worker is ``exact``, its number of units, of
-numbers beyond the limit, and the log's failure.
+does not clip. ``bare`` behind it: the servers have no prophet_mx. ``gpu``: the workers' arrays are on GPUs. The last line of a worker is
+``exact``, its number of units, of numbers beyond the limit, and the log's failure.
 """
 
 import os
@@ -21,6 +21,7 @@ from prophet_mx import ScheduledKVStore
 SHAPES = [(60, 50), (7,), (25, 9), (5, 1), (300,), (3, 5, 4), (2, 3), (40, 40)]
 UNUSED = 6  # a parameter that only every other iteration uses
 STEPS = 4
+DEVICE = mx.gpu if "gpu" in sys.argv else mx.cpu
 SCALES = (1.0, 1e5, 1e-6)
 
 
@@ -69,14 +70,14 @@ class Reference:
 def call(store, way, index, values, target):
     """The ways to call a store, which all send the same."""
     if way == "devices":  # whose sum is exact: one of them has zeros
-        on = [mx.nd.array(part, ctx=mx.cpu(place)) for place, part in enumerate((values, np.zeros_like(values)))]
-        outs = [target, mx.nd.zeros(values.shape, ctx=mx.cpu(1))]
+        on = [mx.nd.array(part, ctx=DEVICE(place)) for place, part in enumerate((values, np.zeros_like(values)))]
+        outs = [target, mx.nd.zeros(values.shape, ctx=DEVICE(1))]
         store.pushpull(index, on, out=outs, priority=-index)
     elif way == "pushes":
-        store.push(index, mx.nd.array(values), priority=-index)
+        store.push(index, mx.nd.array(values, ctx=DEVICE()), priority=-index)
         store.pull(index, out=target, priority=-index)
     else:
-        store.pushpull(index, mx.nd.array(values), out=target, priority=-index)
+        store.pushpull(index, mx.nd.array(values, ctx=DEVICE()), out=target, priority=-index)
 
 
 def main():
@@ -84,7 +85,7 @@ def main():
     store = ScheduledKVStore(mx.kv.create("dist_sync"), compress="fp16")
     first = [np.random.RandomState(7 + i).normal(size=shape).astype(np.float32) for i, shape in enumerate(SHAPES)]
     reference = Reference(first, store.num_workers, not names)
-    weights = [mx.nd.array(values) for values in first]
+    weights = [mx.nd.array(values, ctx=DEVICE()) for values in first]
     for index, weight in enumerate(weights):
         store.init(index, weight)
     for turn, name in enumerate(names or ["none"]):
@@ -100,7 +101,7 @@ def main():
                 if index != UNUSED or step % 2:
                     call(store, way, index, gradient(store.rank, step, index), weights[index])
                     reference.step(step, index, updater)
-            pulled = [mx.nd.zeros(shape) for shape in SHAPES]
+            pulled = [mx.nd.zeros(shape, ctx=DEVICE()) for shape in SHAPES]
             store.pull(list(range(len(SHAPES))), out=pulled)
             for index, (weight, again) in enumerate(zip(weights, pulled)):
                 expected = reference.weights[index]
