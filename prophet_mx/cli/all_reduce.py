@@ -44,6 +44,8 @@ def _check(arguments: argparse.Namespace) -> None:
     given = [option for option, field, *_ in COSTS if getattr(arguments, field) is not None]
     given += ["--costs"] if arguments.costs else []
     given += ["--servers"] if arguments.servers else []
+    given += ["--ports"] if arguments.ports else []
+    given += ["--hosts"] if arguments.hosts else []
     given += ["--copy-whole"] if arguments.copy_whole else []
     given += ["--policy"] if arguments.policy != list(POLICIES) else []
     given += ["--seed"] if arguments.seed is not None else []

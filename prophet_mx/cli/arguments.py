@@ -58,6 +58,7 @@ count = whole(10**6)
 port = number(int, 1, MAX_PORT, f"a port from 1 to {MAX_PORT}")
 link_rate = number(parse_rate, 125e3, 1e13, "a rate from 1 Mbit/s to 80 Tbit/s such as " + RATE_EXAMPLES)
 duration = number(parse_time, 0, math.inf, "a positive number of seconds such as 90, or a time such as 500ms")
+port_size = number(parse_size, 1500, 1e13, "a size from 1500 bytes to 10 TB such as 64KB")
 message_bytes = number(partial(parse_size, zero=True), 0, 1e4, "a size from 0 to 10 kB such as 200")
 
 

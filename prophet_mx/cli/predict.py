@@ -42,7 +42,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command."""
     add_question(parser)
     parser.add_argument(
-        "--no-range", action="store_true", help="skip the search for bandwidths at which scheduling pays, which takes a few seconds"
+        "--no-range",
+        action="store_true",
+        help="skip the search for bandwidths at which scheduling pays, which takes a few seconds; there is none with --ports",
     )
     add = parser.add_argument_group("all-reduce").add_argument
     add(
@@ -77,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not arguments.json:
         print("\n" + "\n".join(map(line, [HEADINGS, *(row.cells() for row in rows)])), flush=True)
     values = [row.values() for row in rows]
-    ranges = [] if arguments.no_range else _ranges(question)
+    ranges = [] if arguments.no_range or arguments.ports else _ranges(question)
     if arguments.json:
         answer = as_dict(question.profile, question.compute, values)
         answer["predictions"] = [_as_dict(prediction) for prediction in predictions]

@@ -15,12 +15,25 @@ from ..profiling.compute_times import complete
 from ..profiling.gradient_profile import GradientProfile
 from ..profiling.model_profiles import model_names, model_profile
 from ..quantities import format_rate
-from ..simulation.cluster import MAX_MACHINES, MESSAGE_COSTS, PLAIN, Cluster
+from ..simulation.cluster import DROP, HOLD, MAX_MACHINES, MESSAGE_COSTS, PLAIN, Cluster
 from ..simulation.predict import load_costs
 from ..simulation.simulator import POLICIES, Result
 from ..simulation.verdict import milliseconds
 from ..sizes import COPY_BYTES
-from .arguments import checked, choice, compute_time, cost_seconds, factor, link_rate, listed, message_bytes, new_file, number, whole
+from .arguments import (
+    checked,
+    choice,
+    compute_time,
+    cost_seconds,
+    factor,
+    link_rate,
+    listed,
+    message_bytes,
+    new_file,
+    number,
+    port_size,
+    whole,
+)
 
 EXPLAINED = """\
 columns:
@@ -41,7 +54,12 @@ one worker to one server. A worker and a server on one machine count as two mach
 
 By default a message costs what it cost in jobs on the project's testbed. If the optimizer runs on
 the servers, --server-time is longer. 'python -m benchmarks.validate_simulator --fit' writes a file
-for --costs. With --jitter, more than 8 workers are simulated as 8 groups."""
+for --costs. With --jitter, more than 8 workers are simulated as 8 groups.
+
+Without --ports, links are ideal: they lose nothing, however much is sent to one machine at once.
+With --ports, several workers that send to one server can fill the queue of its port, and what
+is lost is sent again by TCP. Every chunk of every worker is simulated then, so this takes a minute
+or more for large models or many workers, and fewer iterations are simulated by default."""
 
 EXIT_CODES = """\
 exit codes:
@@ -55,6 +73,7 @@ ITERATIONS = 10  # that are measured, unless asked for
 MAX_SIMULATED = 1024  # workers, or servers: an answer of 128 takes about a minute
 COUNTED = f"a whole number from 1 to {MAX_SIMULATED}, or to {MAX_MACHINES} with predict --all-reduce"
 WARMUP = 5  # iterations before those that are measured
+PORT_ITERATIONS, PORT_WARMUP = 4, 3  # with ports, whose simulation takes long
 _DEFAULT_MESSAGE, _DEFAULT_SERVER = (1e6 * MESSAGE_COSTS[field] for field in ("message_seconds", "server_message_seconds"))
 # What messages and copies cost, and how workers differ: option, field of Cluster (but for the server's rate), type, unit, meaning. Without
 # the option --costs decides, or else what measured jobs were fitted with.
@@ -181,7 +200,12 @@ def add_question(parser: argparse.ArgumentParser) -> None:
     _add_cluster(parser)
     add = parser.add_argument_group("simulation and output").add_argument
     add("--seed", type=whole(2**32, 0), metavar="N", help="seed of the jitter (default: 0)")
-    add("--iterations", type=whole(1000), metavar="N", help=f"iterations to measure, after {WARMUP} others (default: {ITERATIONS})")
+    add(
+        "--iterations",
+        type=whole(1000),
+        metavar="N",
+        help=f"iterations to measure, after {WARMUP} others (default: {ITERATIONS}; with --ports {PORT_ITERATIONS} after {PORT_WARMUP})",
+    )
     add("--json", action="store_true", help="print JSON instead of words and table, in seconds and bytes/s")
     add("--csv", type=new_file, metavar="FILE", help="also write the table, with seconds and bytes/s, to this file")
 
@@ -230,6 +254,19 @@ def _add_cluster(parser: argparse.ArgumentParser) -> None:
     )
     add("--workers", type=listed(workers), default=[2], metavar="N[,N...]", help="number of workers (default: 2)")
     add("--servers", type=whole(MAX_SIMULATED), metavar="N", help="number of servers (default: as many as workers)")
+    add(
+        "--ports",
+        type=port_size,
+        metavar="SIZE",
+        help="bytes that each port of the switch holds, such as 64KB; what exceeds them is lost (default: ideal links, which lose nothing)",
+    )
+    add(
+        "--hosts",
+        type=choice((HOLD, DROP)),
+        metavar=f"{HOLD}|{DROP}",
+        help=f"with --ports: whether hosts hold back what they send, as they usually do, or drop what a port would, as policed links do "
+        f"(default: {HOLD})",
+    )
     add = parser.add_argument_group("costs of messages and copies, and differences between workers").add_argument
     add("--costs", metavar="FILE", help="JSON file of these costs; the options below override it")
     for option, field, kind, unit, meaning in COSTS:
@@ -249,14 +286,20 @@ def read(arguments: argparse.Namespace) -> Question:
     costs.update({field: getattr(arguments, field) for _, field, *_ in COSTS if getattr(arguments, field) is not None})
     if "server_rate" in costs:
         costs["server_byte_seconds"] = 1 / costs.pop("server_rate")
+    if arguments.hosts and not arguments.ports:
+        raise ConfigError(not_allowed("--hosts", "--ports", " without --ports"))
+    network = {"port_bytes": arguments.ports or 0, "hosts": arguments.hosts or HOLD}
     if arguments.copy_whole:
         costs["copy_chunk"] = 0
     clusters = [
-        Cluster(bandwidth=bandwidth, workers=workers, servers=arguments.servers or workers, **{"copy_chunk": COPY_BYTES, **costs})
+        Cluster(
+            bandwidth=bandwidth, workers=workers, servers=arguments.servers or workers, **{"copy_chunk": COPY_BYTES, **costs, **network}
+        )
         for workers in arguments.workers
         for bandwidth in arguments.bandwidth
     ]
-    effort = {"iterations": arguments.iterations or ITERATIONS, "warmup": WARMUP, "seed": arguments.seed or 0}
+    iterations, warmup = (PORT_ITERATIONS, PORT_WARMUP) if arguments.ports else (ITERATIONS, WARMUP)
+    effort = {"iterations": arguments.iterations or iterations, "warmup": warmup, "seed": arguments.seed or 0}
     return Question(profile, compute, clusters, list(dict.fromkeys(arguments.policy)), effort)
 
 

@@ -21,6 +21,7 @@ MESSAGE_COSTS = {"message_seconds": 130e-6, "server_message_seconds": 65e-6}
 PLAIN = "plain"  # the policy of stock MXNet: whole gradients, each sent as it becomes ready
 SPREAD = -1  # server of a unit that is split evenly over all servers
 ELEMENT_BYTES = 4
+HOLD, DROP = "hold", "drop"  # what a host does with more than fits its queue
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class Cluster:
     copy_rate : what a worker's device copies to the host, and at the same time from it (bytes/s); 0: copies take no time.
     copy_chunk : least bytes of one such copy: slices that are smaller are copied together. Copies go by the priority of their gradient,
         values before gradients. 0: a gradient is copied as a whole and, but for values that are not sliced, without priority.
+    port_bytes : what each port of the switch can hold (bytes); what comes when it is full is lost, and sent again. 0: links are ideal, and
+        nothing is lost.
+    hosts : with ports, ``hold`` if hosts hold back what does not fit their queues, as hosts do; ``drop`` if these are like the ports, as on
+        links that are policed.
+    burst_bytes : with ports, what a queue lets through at once after a rest, besides what it holds, as token buckets do (bytes).
 
     Raises
     ------
@@ -60,10 +66,17 @@ class Cluster:
     straggler: float = 1.0
     copy_rate: float = 0.0
     copy_chunk: float = COPY_BYTES
+    port_bytes: float = 0.0
+    hosts: str = HOLD
+    burst_bytes: float = 0.0
 
     def __post_init__(self) -> None:
+        if self.hosts not in (HOLD, DROP):
+            raise ConfigError(not_allowed(f"hosts={self.hosts!r}", f"{HOLD}, {DROP}"))
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "hosts":
+                continue
             low, high, allowed = _RANGES.get(field.name, _COST)
             kinds = int if field.type is int else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
@@ -81,6 +94,8 @@ _RANGES = {
     "straggler": (1.0, 1e3, "a number from 1 to 1000"),
     "copy_rate": (0.0, 1e13, "a number from 0 to 1e13 (bytes/s)"),
     "copy_chunk": (0.0, 1e13, "a number from 0 to 1e13 (bytes)"),
+    "port_bytes": (0.0, 1e13, "a number from 0 to 1e13 (bytes)"),
+    "burst_bytes": (0.0, 1e13, "a number from 0 to 1e13 (bytes)"),
 }
 
 

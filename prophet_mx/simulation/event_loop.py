@@ -12,7 +12,7 @@ Everything that happens is a call at a time; :meth:`Simulation.run` makes them i
 import heapq
 import math
 from itertools import count
-from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple, Union
 
 from .._core import POLL_TIMES, Scheduler
 from ..errors import SimulationError
@@ -20,6 +20,7 @@ from ..profiling.gradient_profile import GradientProfile
 from ..sizes import message_bytes
 from .cluster import PLAIN, Cluster, Unit, connection_rate, message_time
 from .fluid import DrainMeter, EqualShares, MaxMinShares, Message, Network, Shares
+from .switch import Direction, ReceiptMeter, switched
 from .worker import TO_DEVICE, TO_HOST, Copy, CopyEngines, Worker, plan_copies
 
 # When the scheduler's driver looks at its sockets again while a window holds something back, in seconds. For far-off times the simulator
@@ -77,14 +78,11 @@ class Simulation:
             )
             for number, (members, slowness) in enumerate(classes)
         ]
-        self.up, self.down = self._network(), self._network()
-        for worker in self.workers:
-            worker.copies = CopyEngines(cluster.copy_rate)
-            worker.meters = [DrainMeter(self.up, self._key(worker.number, server), cluster.rtt) for server in range(len(self.server_links))]
-        self.server_free = [0.0] * len(self.server_links)
-        self.handled = [[0] * len(units) for _ in self.server_links]  # workers whose message is in, per unit
         self.events: List[Tuple[float, int, Any, Tuple[Any, ...]]] = []  # time, running number, call, arguments
         self.sequence = count()
+        self._connect()
+        self.server_free = [0.0] * len(self.server_links)
+        self.handled = [[0] * len(units) for _ in self.server_links]  # workers whose message is in, per unit
         self.eager: Set[int] = set()  # workers whose scheduler has news and is to decide
         self.running = len(self.workers)
 
@@ -116,7 +114,11 @@ class Simulation:
         servers, extra = self.cluster.servers, self.cluster.message_bytes
         own = sorted({unit.server for unit in self.units if unit.server >= 0})
         self.server_links = [[server] for server in own]
-        if any(unit.server < 0 for unit in self.units) and len(own) < servers:
+        spread = any(unit.server < 0 for unit in self.units)
+        if spread and self.cluster.port_bytes:  # each has ports of its own
+            own = list(range(servers))
+            self.server_links = [[server] for server in own]
+        elif spread and len(own) < servers:
             self.server_links.append(sorted(set(range(servers)) - set(own)))
         place = {server: number for number, server in enumerate(own)}
         self.parts = [
@@ -141,6 +143,22 @@ class Simulation:
         for link in range(self.cluster.servers):
             scheduler.set_link(link, rtt=self.cluster.rtt)
         return scheduler
+
+    def _connect(self) -> None:
+        """The networks, and what workers see of them."""
+        self.up: Union[Network, Direction]
+        self.down: Union[Network, Direction]
+        meters: Sequence[Sequence[Union[DrainMeter, ReceiptMeter]]]
+        keys = [[self._key(worker.number, server) for server in range(len(self.server_links))] for worker in self.workers]
+        if self.cluster.port_bytes:
+            self.up, self.down = up, _ = switched(self.cluster, len(self.server_links), self._later, self._requested, self._responded)
+            meters = [[ReceiptMeter(up.connections[key]) for key in own] for own in keys]
+        else:
+            self.up, self.down = network, _ = self._network(), self._network()
+            meters = [[DrainMeter(network, key, self.cluster.rtt) for key in own] for own in keys]
+        for worker, own in zip(self.workers, meters):
+            worker.copies = CopyEngines(self.cluster.copy_rate)
+            worker.meters = list(own)
 
     def _network(self) -> Network:
         members = [worker.count for worker in self.workers]
@@ -189,7 +207,11 @@ class Simulation:
         if time <= t:
             call(*arguments, t)
         else:
-            heapq.heappush(self.events, (time, next(self.sequence), call, arguments))
+            self._later(time, call, *arguments)
+
+    def _later(self, time: float, call: Callable[..., None], *arguments: Any) -> None:
+        """Make a call at a time that has not passed, after all that was asked for before."""
+        heapq.heappush(self.events, (time, next(self.sequence), call, arguments))
 
     # -- compute -------------------------------------------------------------------------------------------------------------
 
@@ -301,6 +323,16 @@ class Simulation:
         worker.times[2][message.unit] = t + self.cluster.rtt
         worker.meters[server].left(message)
         self._at(t + self.cluster.rtt / 2, t, self._reach, server, worker, message)
+
+    def _requested(self, key: int, message: Message, t: float) -> None:
+        """The last byte of a request has arrived over ports."""
+        worker, server = self.workers[key // len(self.server_links)], key % len(self.server_links)
+        worker.times[2][message.unit] = t + self.cluster.rtt / 2
+        self._reach(server, worker, message, t)
+
+    def _responded(self, key: int, message: Message, t: float) -> None:
+        """The last byte of an answer has arrived over ports."""
+        self._receive(self.workers[key // len(self.server_links)], key % len(self.server_links), message.unit, t)
 
     def _reach(self, server: int, worker: Worker, message: Message, t: float) -> None:
         """The server has a worker's request whole; it handles one after the other."""

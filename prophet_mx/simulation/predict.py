@@ -25,6 +25,7 @@ __all__ = ["MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "
 MARGIN = 0.04  # share of an iteration's time: most predictions are wrong by less
 WORST = 0.22  # and none of those that were compared with measured times by more
 ITERATIONS, WARMUP = 4, 4  # simulated unless asked for; iterations are alike after two or three
+NO_COSTS = ("bandwidth", "workers", "servers", "port_bytes", "hosts", "burst_bytes")  # fields of Cluster that say what its network is
 RHOS = tuple(2.0 ** (power / 2) for power in range(-8, 9))  # at which useful_rates looks: 1/16 to 16
 
 
@@ -82,7 +83,7 @@ def load_costs(path: str) -> Dict[str, float]:
     ConfigError
         the file cannot be read, or holds something else.
     """
-    known = [field.name for field in fields(Cluster) if field.name not in ("bandwidth", "workers", "servers")]
+    known = [field.name for field in fields(Cluster) if field.name not in NO_COSTS]
     try:
         found = json.loads(read_text(path, pipes=True))
         if isinstance(found, dict):

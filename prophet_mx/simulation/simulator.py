@@ -130,7 +130,7 @@ def simulate(
         cluster,
         policy,
         units,
-        worker_classes(cluster, collapse),
+        worker_classes(cluster, collapse and not cluster.port_bytes),
         iterations + warmup,
         seed,
         window,

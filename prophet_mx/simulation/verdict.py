@@ -4,7 +4,7 @@ from typing import List, NamedTuple, Optional
 
 from ..policies import DEFAULT
 from ..quantities import format_rate
-from .cluster import PLAIN, Cluster
+from .cluster import DROP, PLAIN, Cluster
 from .predict import MARGIN, Prediction, UsefulRates
 
 CROWDED = 1.5  # times its share that a server carries: its link is then what the job waits for, rather than all links
@@ -104,7 +104,8 @@ def described(cluster: Cluster) -> str:
     >>> described(Cluster(1.25e9, workers=8, servers=1))
     '8 workers, 1 server, links of 10 Gbit/s'
     """
-    return f"{_machines(cluster)}, links of {format_rate(cluster.bandwidth)}"
+    ports = f", ports of {cluster.port_bytes / 1e3:,.5g} KB" if cluster.port_bytes else ""
+    return f"{_machines(cluster)}, links of {format_rate(cluster.bandwidth)}{ports}{', hosts drop too' if cluster.hosts == DROP else ''}"
 
 
 def _machines(cluster: Cluster) -> str:

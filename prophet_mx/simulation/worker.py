@@ -10,10 +10,11 @@ import heapq
 import math
 import random
 from itertools import count
-from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Any, Callable, List, NamedTuple, Sequence, Set, Tuple, Union
 
 from .cluster import Unit
 from .fluid import DrainMeter
+from .switch import ReceiptMeter
 
 THREADS = 2
 TO_HOST, TO_DEVICE = 0, 1
@@ -105,7 +106,7 @@ class Worker:
         self.slowness = slowness
         self.random = random.Random(seed * 1000003 + number)
         self.scheduler = scheduler
-        self.meters: List[DrainMeter] = []  # per class of servers
+        self.meters: List[Union[DrainMeter, ReceiptMeter]] = []  # per class of servers
         self.undrained: Set[int] = set()  # classes of servers with bytes in flight
         self.starts: List[float] = []  # of each iteration's backward
         self.factors: List[float] = []  # of each iteration's compute times
