@@ -159,3 +159,19 @@ def test_an_option_overrides_the_file_of_costs(file, tmp_path):
     costs = ["--costs", tmp_path / "costs.json"]
     seconds = [json.loads(cli(*options, *more).stdout)["rows"][0]["seconds"] for more in ([], costs, [*costs, "--rtt", "0"])]
     assert seconds[0] == seconds[2] < seconds[1]
+
+
+def test_small_ports_take_longer_and_are_named():
+    options = ["predict", "--model", "resnet18", "--size", "0.02", "--compute", "50ms", "--bandwidth", "200Mbit", "--servers", "1"]
+    options += ["--workers", "4", "--policy", "plain,prophet", "--iterations", "2"]
+    seconds = {}
+    for ports in ("32KB", "10MB"):
+        done = cli(*options, "--ports", ports, "--json")
+        assert done.returncode == 0, done.stderr
+        answer = json.loads(done.stdout)
+        assert answer["useful_bandwidths"] == []
+        seconds[ports] = [row["seconds"] for row in answer["rows"]]
+    assert all(small > large for small, large in zip(seconds["32KB"], seconds["10MB"]))
+    done = cli(*options, "--ports", "32KB", "--hosts", "drop")
+    assert "4 workers, 1 server, links of 200 Mbit/s, ports of 32 KB, hosts drop too\n" in done.stdout
+    assert "the policy prophet gains" not in done.stdout

@@ -79,6 +79,13 @@ predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs none.json
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --costs three.json
     prophet-mx predict: error: --costs 'three.json' is not allowed; allowed: a JSON object of rtt, message_bytes, message_seconds,
     server_message_seconds, server_byte_seconds, jitter, straggler, copy_rate, copy_chunk
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --ports 64Kbit
+    prophet-mx predict: error: argument --ports: '64Kbit' is not allowed; allowed: a size from 1500 bytes to 10 TB such as 64KB ...
+predict --model vgg16 --compute 250ms --bandwidth 10Gbit --hosts drop
+    prophet-mx predict: error: --hosts is not allowed without --ports; allowed: --ports
+predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --ports 64KB
+    prophet-mx predict: error: --ports is not allowed with --all-reduce; allowed: the options of the job, --bandwidth, --workers,
+    --startup
 predict --model vgg16 --compute 250ms --bandwidth 10Gbit --csv no/such/folder/out.csv
     prophet-mx predict: error: argument --csv: 'no/such/folder/out.csv' is not allowed; allowed: a file in a folder that exists ...
 predict --model bert --compute 250ms --bandwidth 10Gbit --all-reduce --servers 2
