@@ -30,6 +30,7 @@ The words:
   stall  the part of an iteration in which a worker waits for the network and computes nothing
   gain   how many times as fast an iteration is as with plain dist_sync. A gain below {MARGIN:.0%} counts as
          none: most predictions are wrong by less, and the worst ones by up to {WORST:.0%}
+  fp16   how many times as fast with gradients in 16 bits (compress="fp16"), where that gains more
   server how many times its share the busiest server carries. MXNet keeps a small gradient whole, on one
          server. So one link can be full while rho is small, and then scheduling helps
 
@@ -112,6 +113,7 @@ def _as_dict(prediction: Prediction) -> Dict[str, Any]:
         "compute_seconds": prediction.compute,
         "communication_seconds": prediction.communication,
         "bound_seconds": prediction.bound,
+        "halved_seconds": None if prediction.halved is None else prediction.halved.seconds,
         "stall_seconds": {policy: prediction.stall(policy) for policy in prediction.results},
         "verdict": verdict(prediction)._asdict(),
     }

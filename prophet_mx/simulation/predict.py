@@ -13,11 +13,12 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 from ..errors import ConfigError, not_allowed
 from ..planning.bound import communication_seconds, worker_rate
+from ..planning.halves import halves_pay
 from ..planning.placement import BIGARRAY_BOUND
 from ..policies import DEFAULT
 from ..profiling.gradient_profile import GradientProfile
 from ..user_files import read_text
-from .cluster import PLAIN, Cluster, busiest_share, default_units
+from .cluster import PLAIN, Cluster, busiest_share, connection_rate, default_units
 from .simulator import POLICIES, Result, need_policy, simulate
 
 __all__ = ["MARGIN", "Prediction", "load_costs", "predict", "predict_cluster", "predicted_seconds", "useful_rates"]
@@ -102,13 +103,15 @@ def load_costs(path: str) -> Dict[str, float]:
 class Prediction:
     """One cluster's prediction. Times are seconds per iteration. ``compute`` is that of the slowest worker, ``communication`` what an
     iteration's bytes take on a worker's share of the links, ``results`` by policy in the order asked for, always with ``plain``.
-    ``busiest``, also by policy, is how many times its share the busiest server carries."""
+    ``busiest``, also by policy, is how many times its share the busiest server carries. ``halved`` is the default policy's result with
+    gradients in 16 bits, if that policy was asked for, and if they pay."""
 
     cluster: Cluster
     compute: float
     communication: float
     results: Mapping[str, Result]
     busiest: Mapping[str, float]
+    halved: Optional[Result] = None
 
     @property
     def seconds(self) -> Dict[str, float]:
@@ -155,7 +158,10 @@ def predict_cluster(
     results = {policy: _simulated(profile, cluster, policy, bigarray, **options) for policy in dict.fromkeys([PLAIN, *policies])}
     communication = communication_seconds(profile, worker_rate(cluster.bandwidth, cluster.workers, cluster.servers))
     busiest = {policy: busiest_share(default_units(profile, cluster, policy, bigarray), cluster.servers) for policy in results}
-    return Prediction(cluster, profile.compute_seconds * cluster.straggler, communication, results, busiest)
+    halved = None
+    if DEFAULT in results and halves_pay(connection_rate(cluster), cluster.workers):
+        halved = _simulated(profile.halved(), cluster, DEFAULT, bigarray, **options)
+    return Prediction(cluster, profile.compute_seconds * cluster.straggler, communication, results, busiest, halved)
 
 
 def predict(

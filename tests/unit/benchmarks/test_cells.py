@@ -106,11 +106,12 @@ def test_wrong_values_are_counted_after_a_run(sgd):
     bind()
     with Accelerator() as accelerator:
         model = Model(PROFILE, accelerator, rank=0, left=left(2, len(PROFILE.gradients), 4, sgd))
-        for index, weight in enumerate(model.weights):
+        weights = [weight.reshape((-1,)) for weight in model.weights]
+        for index, weight in enumerate(weights):
             weight[::1024] = model.left[3][index]
         assert model.wrong_at_end() == 0
-        model.weights[1][1] = 5.0  # an element that carries no stamp
-        model.weights[2][0] = 5.0
+        weights[1][1] = 5.0  # an element that carries no stamp
+        weights[2][0] = 5.0
         assert model.wrong_at_end() == 2
         model.left.append(model.left[-1])
         model.forward(iteration=4)  # checks the stamps of iteration 3

@@ -48,7 +48,11 @@ def test_a_wrong_argument_of_hosts_is_one_line_and_code_2(arguments, parts, tmp_
         ("PROPHET_POLICY", "pfo", ["PROPHET_POLICY='pfo' is not allowed (not one of the names)", "allowed: one of fifo, ", "off"]),
         ("PROPHET_POLICY", "prophit", ["PROPHET_POLICY='prophit' is not allowed (not one of the names; did you mean 'prophet'?)"]),
         ("PROPHET_POLCY", "off", ["PROPHET_POLCY='off' is not a setting of prophet_mx; did you mean 'PROPHET_POLICY'?"]),
-        ("PROPHET_COMPRESS", "bf16", ["PROPHET_COMPRESS='bf16' is not allowed for MXNet; allowed: 'off'; use set_gradient_compression()"]),
+        (
+            "PROPHET_COMPRESS",
+            "bf16",
+            ["PROPHET_COMPRESS='bf16' is not allowed for MXNet, whose servers do not know bf16; allowed: 'off', or fp16"],
+        ),
         ("PROPHET_FALLBACK", "off", ["PROPHET_FALLBACK='off' is not allowed, as it has no effect with MXNet; allowed: 'auto'"]),
         ("PROPHET_TIMELINE", "/no/such/folder/trace.json", ["PROPHET_TIMELINE=", "its folder does not exist"]),
     ],

@@ -70,11 +70,20 @@ def test_the_sentence_says_why(profile, rho, helps, words):
 
 def test_the_facts_name_rho_stall_and_gain():
     found = predict(RESNET18, rate_for(1), policies=["prophet"])
-    rho, stall, gain = facts(found)
+    rho, stall, gain, *_ = facts(found)
     plain, own = found.seconds["plain"], found.seconds["prophet"]
     assert rho.startswith("rho    1: an iteration sends for 300 ms and computes for 300 ms")
     assert f"({1 - 0.3 / plain:.0%}) of an iteration with plain dist_sync" in stall and f"({1 - 0.3 / own:.0%}) with prophet" in stall
     assert gain.startswith(f"gain   {plain / own:.2f} times") and f"{plain / found.bound:.2f} times is the most" in gain
+
+
+def test_what_16_bits_would_give_is_said_where_that_is_more():
+    """The links carry half of what they do with 32, and a network that is fast enough gains nothing."""
+    slow, fast = (predict(RESNET18, rate_for(rho), policies=["prophet"]) for rho in (3, 0.1))
+    assert slow.halved is not None and slow.halved.bound == pytest.approx(slow.bound / 2, rel=0.05)
+    times = slow.seconds["plain"] / slow.halved.seconds
+    assert facts(slow)[-1].startswith(f"fp16   {times:.2f} times as fast with compress='fp16'")
+    assert not any("fp16" in line for line in facts(fast))
 
 
 def test_a_straggler_s_own_compute_is_no_stall():
