@@ -203,18 +203,12 @@ class _Steps:
         halves = halves_of(self._keys, hints) if told[4] else frozenset()
         self._say_absurd(config, traffic, unit)
         side.measured(measured, message, unit)
-        slices, obstacle = slices_of(self._keys, unit, halves)
-        grouped: List[Tuple[Key, ...]] = []
-        if unit and not obstacle and grouping:
-            grouped = groups_of(self._keys, slices, unit, hints, halves)
-        alone = alone_of(self._keys, slices, grouped, halves)
-        if halves and (obstacle or self._keys.servers > 1 and not self._may_place(slices, len(grouped) + len(alone))):
-            why_full, halves, alone = "MXNet cannot place so many keys on several servers", frozenset(), []
-            slices, obstacle = slices_of(self._keys, unit)
-            grouped = groups_of(self._keys, slices, unit, hints) if unit and not obstacle and grouping else []
+        slices, grouped, obstacle = self._cut(unit, halves, grouping, hints)
+        if halves and obstacle:
+            why_full, halves = obstacle, frozenset()
+            slices, grouped, obstacle = self._cut(unit, halves, grouping, hints)
         self._say_whole(obstacle)
         self._say_full(config, why_full or ("" if unit else f"the policy {config.policy} sends whole gradients"), halves)
-        slices.update((key, [Slice(0, 0, self._keys.shapes[key].elements)]) for key in alone)
         places = dict(zip(self._keys.shapes, hints.forward_order(len(self._keys.shapes))))
         costs = message_bytes(measured, message, self._keys.servers)
         slice_keys, groups, order_key, wrapping = self._make_units(slices, grouped, halves, places, costs, side)
@@ -240,6 +234,21 @@ class _Steps:
             layout = layout if orders is None else layout.ordered(orders)
         self.meeting.settle(wrapping is not None)
         return layout
+
+    def _cut(
+        self, unit: int, halves: FrozenSet[Key], grouping: bool, hints: Hints
+    ) -> Tuple[Dict[Key, List[Slice]], List[Tuple[Key, ...]], str]:
+        """The slices of each key that has keys of its own, and the members of each group. The text says why MXNet cannot place so many
+        keys; '' if it can."""
+        keys = self._keys
+        slices, obstacle = slices_of(keys, unit, halves)
+        grouped = groups_of(keys, slices, unit, hints, halves) if unit and grouping and not obstacle else []
+        alone = alone_of(keys, slices, grouped, halves)
+        count = keys.count + sum(map(len, slices.values())) + len(grouped) + len(alone)
+        if alone and not obstacle and keys.servers > 1 and keys.texts and count >= SURE:
+            obstacle = f"MXNet can place only {SURE} keys on several servers"
+        slices.update((key, [Slice(0, 0, keys.shapes[key].elements)]) for key in alone)
+        return slices, grouped, obstacle
 
     def _say_absurd(self, config: Config, traffic: Traffic, unit: int) -> None:
         """Warn of settings that are allowed, and surely not meant. Each worker has limits of its own."""
@@ -276,10 +285,6 @@ class _Steps:
             config.compress,
             100 * share,
         )
-
-    def _may_place(self, slices: Dict[Key, List[Slice]], more: int) -> bool:
-        """Whether MXNet can surely place the keys of these slices, and so many more."""
-        return not self._keys.texts or self._keys.count + sum(map(len, slices.values())) + more < SURE
 
     def _say_whole(self, obstacle: str) -> None:
         if obstacle and self._plain.rank == 0:
