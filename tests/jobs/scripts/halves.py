@@ -20,7 +20,7 @@ from prophet_mx import ScheduledKVStore
 
 SHAPES = [(60, 50), (7,), (25, 9), (5, 1), (300,), (3, 5, 4), (2, 3), (40, 40)]
 UNUSED = 6  # a parameter that only every other iteration uses
-STEPS = 4
+STEPS = 3
 DEVICE = mx.gpu if "gpu" in sys.argv else mx.cpu
 SCALES = (1.0, 1e5, 1e-6)
 
