@@ -3,7 +3,7 @@
 A worker adds to a gradient what 16 bits did not hold of those before, and sends the sum in 16 bits. Servers add up in 32 bits. With an
 optimizer, a server updates weights in 32 bits, and answers with their change in 16 bits, including what these did not hold of the changes
 before. All workers add it to what they have, and so have the same weights. Without an optimizer the sum itself is the answer, rounded once.
-The conversions are compiled (halves.pxd); the server's part is in server_updates.py.
+The conversions are compiled (halves.pxd); the server's part is in server_masters.py.
 
 MXNet's server adds 16 bits up in 32 only in its mode for optimizers with several precisions, and then does so for all types but float32.
 So other types and 16 bits on the wire exclude each other. A key has one type for what is sent and what is answered, so that every unit
@@ -55,7 +55,7 @@ def largest(sums: bool, workers: int) -> float:
 
 
 def pieces(values: "NDArray[np.float32]") -> Iterator["NDArray[np.float16]"]:
-    """The bits of numbers, as integers that are exact in 16 bits: the highest first. :class:`~.server_updates.Master` puts them together.
+    """The bits of numbers, as integers that are exact in 16 bits: the highest first. :class:`~.server_masters.Master` puts them together.
 
     >>> [piece.tolist() for piece in pieces(np.array([1.0], np.float32))]
     [[254.0], [0.0], [0.0]]

@@ -70,7 +70,8 @@ class Parameters:
     ----------
     layout : the layout by which units are made from now on.
     get : a parameter by its key; None if there is none yet.
-    names, sizes : by gradient, in words and in bytes. The words are those of profiles: the keys.
+    names, sizes : by gradient, in words and in bytes, for profiles. The words are the keys. The bytes are those of 32 bits also where
+        gradients travel in 16.
     known : the names of parameters by their keys, as far as an optimizer has told them.
     titles : by gradient, what a trace calls it: its parameter's name if that is known.
     unit_gradients : the gradient of each of the scheduler's units; of a group that of its most urgent member.
@@ -155,7 +156,7 @@ class Parameters:
     def _note(self, gradient: int, key: Key, buffer: mx.nd.NDArray) -> None:
         self.names[gradient] = str(key)
         self.titles[gradient] = self.known.get(key, str(key))
-        self.sizes[gradient] = wire_bytes(shape_of(buffer), key in self.layout.halves) // self.compression
+        self.sizes[gradient] = shape_of(buffer).bytes // self.compression
 
     def _halves(self, wires: Sequence[mx.nd.NDArray], arrays: Sequence[mx.nd.NDArray]) -> List["_core.Half"]:
         """The native sides of units that travel in 16 bits, from what is in their arrays now."""
