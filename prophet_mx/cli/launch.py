@@ -4,6 +4,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections import Counter
 from contextlib import ExitStack
 from typing import Dict, List, Mapping, Sequence
 
@@ -150,16 +151,15 @@ def _commands(plans: Sequence[PlannedProcess], hidden: Mapping[str, str]) -> Lis
 def _where(plans: Sequence[PlannedProcess]) -> List[str]:
     """A line for each host: what runs there. And one if workers of a host share its link, for which fewer of them would do."""
     hosts: Dict[str, List[str]] = {}
-    sharers: Dict[str, int] = {}
     for plan in plans:
         if plan.host is not None:
             hosts.setdefault(plan.host.name, []).append(plan.label)
-            sharers[plan.host.name] = sharers.get(plan.host.name, 0) + (plan.role == "worker")
     lines = [f"{name}: {', '.join(labels)}" for name, labels in hosts.items()]
-    most = max(sharers, key=lambda name: sharers[name], default="")
-    if len(hosts) > 1 and sharers[most] > 1:
+    sharers = Counter(plan.host.name for plan in plans if plan.host is not None and plan.role == "worker")
+    most, workers = max(sharers.items(), key=lambda item: item[1], default=("", 0))
+    if len(hosts) > 1 and workers > 1:
         lines.append(
-            f"the {sharers[most]} workers of {most} share its link, and each sends all gradients: one worker with all GPUs of the host "
+            f"the {workers} workers of {most} share its link, and each sends all gradients: one worker with all GPUs of the host "
             "sends them once"
         )
     return lines

@@ -15,12 +15,10 @@ from typing import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from .._core import LARGEST_HALF
 from .keys import KeyBook, Shape
+from .server_masters import LARGEST_HALF, PIECE_BITS, PIECES
 
 SUM_IN_32_BITS = 1  # the command to servers; MXNet's kSetMultiPrecision
-BITS = 11  # integers of so many bits are exact in half precision
-PIECES = 3  # of a number of 32 bits, of at most BITS bits each
 
 
 def may_travel(shape: Shape) -> bool:
@@ -62,4 +60,4 @@ def pieces(values: "NDArray[np.float32]") -> Iterator["NDArray[np.float16]"]:
     """
     bits = np.ascontiguousarray(values).view(np.uint32)
     for place in reversed(range(PIECES)):
-        yield (bits >> np.uint32(BITS * place) & np.uint32((1 << BITS) - 1)).astype(np.float16)
+        yield (bits >> np.uint32(PIECE_BITS * place) & np.uint32((1 << PIECE_BITS) - 1)).astype(np.float16)

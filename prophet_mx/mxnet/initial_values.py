@@ -8,10 +8,11 @@ import numpy as np
 
 from ..planning.units import Slice
 from .api import PlainStore
-from .halving import PIECES, SUM_IN_32_BITS, pieces
+from .halving import SUM_IN_32_BITS, pieces
 from .keys import Key, Shape
 from .layout import Group
 from .parameters import HalfArrays, Parameters
+from .server_masters import PIECES
 
 MOST_BYTES = 50_000_000  # of pieces that are on their way at the same time, about
 
@@ -99,14 +100,17 @@ class InitialValues:
         """Give the servers the weights of what travels in 16 bits in 32 bits, which rank 0 has, as integers that 16 bits hold. The others
         send zeros. Blocks until every worker is here."""
         under_way: List[mx.nd.NDArray] = []
+        size = 0
         for name, arrays in self.halved.items():
             for piece in pieces(arrays.values.asnumpy().ravel()) if self._first else [np.float16(0)] * PIECES:
                 # Also of zeros: what writes the array comes after the push before it, and so has it answered first.
                 arrays.wire[: arrays.values.size] = piece
                 self._plain.push(name, arrays.wire)
             under_way.append(arrays.wire)
-            if sum(wire.size for wire in under_way) * 2 * PIECES > MOST_BYTES:
+            size += arrays.wire.size * 2 * PIECES
+            if size > MOST_BYTES:
                 _clear(under_way)
+                size = 0
         _clear(under_way)
 
 

@@ -130,7 +130,7 @@ class Parameters:
             buffer, arrays = new_arrays(sample.shape, sample.dtype, _host(sample), parts)
             if made is not None and key in self.layout.halves:
                 made.copyto(buffer).wait_to_read()
-        wires = self._wires.get(key, arrays) if key in self.layout.halves else arrays
+        wires = self._wires.get(key, arrays)
         # Chunks only where gradients are plain: others have to be copied as a whole.
         chunks = new_chunks(buffer, arrays, parts, COPY_BYTES) if parts and _core.plain(sample.handle.value) else []
         keys = self.layout.keys_of(key)

@@ -15,11 +15,12 @@ except ImportError:
     _compiled_change = None  # type: ignore[assignment]
 
 LARGEST_HALF = 65504.0
-PIECE_BITS, PIECES = 11, 3  # of the bits of a weight: see halving.py
+PIECE_BITS = 11  # integers of so many bits are exact in half precision
+PIECES = 3  # of a number of 32 bits, of at most PIECE_BITS bits each
 
 
 def address_of(array: Any) -> int:
-    """Where the elements of an array in host memory begin, which nothing on the engine uses now."""
+    """Where the elements of an array in host memory begin; 0 before it is anywhere."""
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
     return pointer.value or 0
@@ -54,7 +55,11 @@ class Master:
         self._bits = np.zeros(elements, np.uint32)
         self._missing = PIECES
         self.values, self._sent = weight[:elements].copy(), weight[:elements].copy()
-        self.whole = False  # all pieces are here
+
+    @property
+    def whole(self) -> bool:
+        """Whether all pieces are here."""
+        return not self._missing
 
     def take(self, piece: Any) -> None:
         """One more message of the first ones."""
@@ -62,7 +67,6 @@ class Master:
         self._bits |= piece.asnumpy()[: self._elements].astype(np.uint32) << np.uint32(PIECE_BITS * self._missing)
         if not self._missing:
             self.values[:] = self._sent[:] = self._bits.view(np.float32)
-            self.whole = True
             del self._bits
 
     def change(self, weight: Any, start: int, stop: int) -> None:

@@ -148,13 +148,14 @@ class SgdCall:
             if self._compiled:
                 self._coefficients = [coefficients(*pair, optimizer.rescale_grad, optimizer.momentum) for pair in zip(rates, decays)]
                 self._compiled = None not in self._coefficients
-            texts = {"lrs": rates, "wds": decays, "num_weights": len(rates), "rescale_grad": optimizer.rescale_grad}
-            if optimizer.momentum > 0:
-                texts["momentum"] = optimizer.momentum
-            if optimizer.clip_gradient:
-                texts["clip_gradient"] = optimizer.clip_gradient
-            values = [str(value) for value in texts.values()]
-            self._arguments = (*self._arrays, ctypes.c_int(len(texts)), c_str_array(list(texts)), c_str_array(values), self._types)
+            if not self._compiled:
+                texts = {"lrs": rates, "wds": decays, "num_weights": len(rates), "rescale_grad": optimizer.rescale_grad}
+                if optimizer.momentum > 0:
+                    texts["momentum"] = optimizer.momentum
+                if optimizer.clip_gradient:
+                    texts["clip_gradient"] = optimizer.clip_gradient
+                values = [str(value) for value in texts.values()]
+                self._arguments = (*self._arrays, ctypes.c_int(len(texts)), c_str_array(list(texts)), c_str_array(values), self._types)
         if self._compiled:
             for (written, read, weight, gradient, elements), velocity, factors in zip(self._memory, self._velocities, self._coefficients):
                 check_call(_LIB.MXNDArrayWaitToRead(read))

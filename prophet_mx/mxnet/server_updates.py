@@ -14,7 +14,7 @@ import numpy as np
 from mxnet.base import _LIB, check_call
 from mxnet.ndarray import NDArray  # not mx.nd: a server runs inside "import mxnet", which has not come to that name
 
-from .server_masters import Master
+from .server_masters import Master, address_of
 from .server_sgd import MOST, SgdCall, _any_number_of_calls, _multipliers
 
 
@@ -81,9 +81,7 @@ class Views:
 
     def renewed(self, array: Any) -> bool:
         """Take the array. Returns whether it is another one."""
-        pointer = ctypes.c_void_p()
-        check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-        address = pointer.value or 0
+        address = address_of(array)
         if address and address == self.address:
             return False
         self._whole, self.address, self._parts = array, address, {}
